@@ -79,13 +79,13 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|contextlib|pathlib|typing|matplotlib|pandas)\..*",
     ),
-    (r"py:.*", r"(np|nn|os|pyro)\..*"),
+    (r"py:.*", r"(np|nn|os|pyro|tqdm)\..*"),
     (r"py:.*", r"kernel_embed\..*_co(ntra)?"),  # variables of types
     (r"py:.*", r"kernel_embed\.objectives\.base\.(B|Embedding|(Target|Sample)Embedding)"),  # protocols
     (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
     (r"py:.*", r"(Vector|Form|Below|Entropy|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
-    (r"py:.*", r"kernel_embed\.kernels\.(structure\.(T|Composite)|parameters\.M)"),
+    (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|parameters\.M)"),
     (r"py:.*", r"kernel_embed\.linalg\.units\.Units|Units"),  # made from the labels of groups
     (r"py:.*", r"kernel_embed\.learning\.data\.ProcessGroup"),  # a protocol, for shards
     (r"py:.*", r"HeldOut|Importances"),  # rows of early stopping, and a protocol for plots
@@ -98,13 +98,12 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"typing_extensions\..*|kernel_embed\.posteriors\.sample\.Settings",
     ),  # keywords, listed with the function
-    (r"py:.*", r"kernel_embed\.posteriors\.pyro_model\.PyroModel"),  # what the function returns, called like one
-    (r"py:.*", r"kernel_embed\.estimators\.(candidates\.Candidate|pooled\.PlainSoftmax)"),  # named in the pool
+    (r"py:.*", r"kernel_embed\.estimators\.candidates\.Candidate"),  # named in the pool
     (r"py:.*", r"(kernel_embed\.lab\.compare\.ranking\.)?(Row|Recommendation)|kernel_embed\.lab\.runner\.Case"),
     (r"py:.*", r"kernel_embed\.tabular\.column_encoders\.E"),
-    (r"py:.*", r"kernel_embed\.voting\.cross_validation\.Scaler"),  # a protocol, for transformers
+    (r"py:.*", r"kernel_embed\.voting\.descent\.Descent"),  # what a stream of functions gives
     (r"py:.*", r"(Loss|B|ParameterVector|Search|E_co)"),  # inside a problem and a posterior
-    (r"py:.*", r"(LinearSystem|Figure|AnyObjective|RankShards|kernel_embed\.voting\.penalties\.Complexities)"),
+    (r"py:.*", r"(LinearSystem|Figure|AnyObjective|RankShards|kernel_embed\.voting\.complexity\.Complexities)"),
     (r"py:.*", r"(clipped_cross_entropy|ridge|gram|value_and_gradient|Corner)"),  # short names in docstrings
 ]
 

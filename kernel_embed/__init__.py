@@ -12,7 +12,7 @@ in one module each:
 ``kernel_embed.scale``         statistics, approximations, shards, compression
 ``kernel_embed.posteriors``    priors, samplers, posteriors and their predictions
 ``kernel_embed.hypothesis``    tests of samples, independence and conditional independence
-``kernel_embed.voting``         voted kernel regularization
+``kernel_embed.voting``        voted kernel regularization
 ``kernel_embed.estimators``    scikit-learn front ends
 ``kernel_embed.plots``         pictures
 ``kernel_embed.testing``       contract suites for your own kernels, embeddings, objectives, samplers
@@ -53,78 +53,28 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from . import estimators, plots, testing, voting
     from .estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClassifier, VotedKernelClassifier
-    from .lab.compare.result import compare
+    from .lab.compare.comparison import compare
 
 __all__ = [
-    "LBFGS",
-    "NUTS",
-    "SMC",
-    "SVI",
-    "Adam",
-    "BatchValidationRisk",
-    "BayesianMeanEmbedding",
-    "CalibratedLeaveOneOutRisk",
-    "ConditionalEmbedding",
-    "ConditionalEmbeddingRegressor",
-    "ConditionalEvidence",
-    "CrossValidationRisk",
-    "EmbeddingEvidence",
-    "EmpiricalRisk",
-    "FeatureKernel",
-    "Laplace",
-    "LeaveOneOutRisk",
-    "LeaveOneOutScore",
-    "LipschitzBound",
-    "MeanEmbedding",
-    "MulticlassEmbedding",
-    "MulticlassEmbeddingClassifier",
-    "Nystrom",
-    "Objective",
-    "RademacherComplexity",
-    "RandomFeatures",
-    "VotedKernelClassifier",
-    "Witness",
-    "approximate",
-    "compare",
-    "conditional_independence_test",
-    "default_kernel",
-    "default_objective",
-    "embeddings",
-    "estimators",
-    "fit",
-    "generalization_bound",
-    "gram",
-    "hypothesis",
-    "independence_test",
-    "k_sample_test",
-    "kernels",
-    "learning",
-    "load",
-    "load_posterior",
-    "local_maxima",
-    "objectives",
-    "plots",
-    "posteriors",
-    "pyro_model",
-    "register",
-    "sample_posterior",
-    "save",
-    "scale",
-    "set_lengthscales_by_median",
-    "tabular",
-    "testing",
-    "two_sample_test",
-    "voting",
-]
+    "LBFGS", "NUTS", "SMC", "SVI", "Adam", "BatchValidationRisk", "BayesianMeanEmbedding", "CalibratedLeaveOneOutRisk",
+    "ConditionalEmbedding", "ConditionalEmbeddingRegressor", "ConditionalEvidence", "CrossValidationRisk",
+    "EmbeddingEvidence", "EmpiricalRisk", "FeatureKernel", "Laplace", "LeaveOneOutRisk", "LeaveOneOutScore",
+    "LipschitzBound", "MeanEmbedding", "MulticlassEmbedding", "MulticlassEmbeddingClassifier", "Nystrom", "Objective",
+    "RademacherComplexity", "RandomFeatures", "VotedKernelClassifier", "Witness", "approximate", "compare",
+    "conditional_independence_test", "default_kernel", "default_objective", "embeddings", "estimators", "fit",
+    "generalization_bound", "gram", "hypothesis", "independence_test", "k_sample_test", "kernels", "learning", "load",
+    "load_posterior", "local_maxima", "objectives", "plots", "posteriors", "pyro_model", "register", "sample_posterior",
+    "save", "scale", "set_lengthscales_by_median", "tabular", "testing", "two_sample_test", "voting",
+]  # fmt: skip
 
 # Imported on first use: scikit-learn, matplotlib and HiGHS are not loaded by a process that does not use them.
+_LAZY_MODULES = ("estimators", "plots", "testing", "voting")
 _LAZY_NAMES = {
     "ConditionalEmbeddingRegressor": "estimators",
     "MulticlassEmbeddingClassifier": "estimators",
     "VotedKernelClassifier": "estimators",
-    "compare": "lab.compare.result",
+    "compare": "lab.compare.comparison",
 }
-_LAZY_MODULES = ("estimators", "plots", "testing", "voting")
 
 
 def __getattr__(name: str) -> object:
@@ -136,4 +86,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY_NAMES, *_LAZY_MODULES])
+    return sorted({*globals(), *_LAZY_NAMES, *_LAZY_MODULES})

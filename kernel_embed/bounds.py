@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from .validation import check_number
+from .validation import check_share
 
 ROUNDING = 1e-9
 """Values this close to a point of the grid count as that point."""
@@ -91,16 +91,10 @@ def round_up(value: float, first: float, ratio: float) -> tuple[float, int]:
 
 
 def log_share(j: int) -> float:
-    """log (j + 1)(j + 2): what the union bound over the grid adds to log 1/β at its j-th value.
-
-    Example:
-        >>> round(log_share(0), 4)
-        0.6931
-    """
+    """log (j + 1)(j + 2): what the union bound over the grid adds to log 1/β at its j-th value."""
     return math.log((j + 1) * (j + 2))
 
 
 def check_confidence(confidence: float) -> None:
     """Raise unless ``confidence`` is between 0 and 1."""
-    if not 0.0 < check_number("confidence", confidence) < 1.0:
-        raise ValueError(f"The confidence must be between 0 and 1, not {confidence}. 0.95 is usual.")
+    check_share("confidence", confidence, "0.95 is usual.")

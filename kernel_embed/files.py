@@ -1,4 +1,9 @@
-"""Files that are written whole or not at all, by one writer at a time."""
+"""Files that are written whole or not at all, and sealed files of a manifest and arrays.
+
+A sealed file is a zip. It starts with ``manifest.json``, followed by one ``.npy`` member for each array. Members are
+stored without compression, so that no file can expand to more than its own size. The zip comment holds the SHA-256 of
+all bytes before it: one changed bit anywhere is an error. NumPy opens the arrays with ``numpy.load``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,8 @@ import contextlib
 import errno
 import glob
 import hashlib
+import io
+import json
 import math
 import os
 import pathlib
@@ -15,38 +22,44 @@ import stat
 import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover
-    fcntl = None  # type: ignore[assignment]  # Windows has no such locks: there the last writer wins
-
-
 ARRAY_KINDS = "biufcUSmM"
 """Kinds of dtypes that files may hold: numbers, text and dates."""
-MAX_ARRAY_BYTES = 2**30
-"""Larger arrays are not read: a compressed file can expand to a thousand times its size."""
 UNREADABLE = (
     *(ValueError, KeyError, TypeError, OverflowError, RecursionError, MemoryError, EOFError, SyntaxError),
     *(NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error),
 )
 """Errors of damaged or hostile files."""
 
+FORMAT = 3
+MANIFEST = "manifest.json"
+MARK = b"sha256:"
+DIGEST = 64
+MAX_BYTES = 2**32
+"""The default size limit of sealed files: 4 GiB."""
+MAX_MEMBERS = 100_000
+MAX_ELEMENTS = 4_000_000
+"""The largest number of values in a manifest, because files may be untrusted."""
+ARRAY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+OLD_MEMBERS = (b"description.json", b"settings.npy", b"/data.pkl")
+"""Members of earlier formats."""
+READERS = {
+    "model": ", which ke.load reads",
+    "posterior": ", which is read by load_posterior",
+    "checkpoint": ", which fit(checkpoint=…) and sample_posterior(checkpoint=…) read",
+}
+_HOST = re.sub(r"\W", "_", platform.node())[:40]
+
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object], mode: str = "wb") -> None:
     """Write a file atomically: neither a reader nor a run after an interruption gets an incomplete file.
 
-    A symbolic link is followed, and an existing file keeps its permissions.
-
-    Args:
-        path: the file.
-        write: writes to an open file.
-        mode: of that file, as for ``open``.
+    A symbolic link is followed, and an existing file keeps its permissions. ``write`` gets a file open in ``mode``.
 
     Raises:
         ValueError: if ``path`` is a device, a pipe or a socket.
@@ -76,70 +89,15 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-            raise OSError(
-                error.errno,
-                f"No space left to write {path} ({error.strerror}). Free some; an existing file is unchanged",
-            ) from error
-        if isinstance(error, OSError) and error.filename in (str(temporary), str(target), *map(str, target.parents)):
-            raise type(error)(
-                error.errno, f"Cannot write {path}: {error.strerror}. Choose another path or change its permissions"
-            ) from error
+        if not isinstance(error, OSError):
+            raise
+        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            text = f"No space left to write {path} ({error.strerror}). Free some; an existing file is unchanged"
+            raise OSError(error.errno, text) from error
+        if error.filename in (str(temporary), str(target), *map(str, target.parents)):
+            text = f"Cannot write {path}: {error.strerror}. Choose another path or change its permissions"
+            raise type(error)(error.errno, text) from error
         raise
-
-
-def read_arrays(path: str | os.PathLike[str], max_bytes: int = MAX_ARRAY_BYTES) -> dict[str, NDArray[Any]]:
-    """The arrays of a NumPy archive by name, compressed or not; objects, which are pickles, are rejected.
-
-    Raises:
-        ValueError: if the file is damaged or its arrays have more than ``max_bytes``.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members, arrays = archive.infolist(), {}
-            if sum(member.file_size for member in members) > max_bytes:
-                raise ValueError(f"Its arrays have more than {max_bytes:,} bytes.")
-            for member in members:
-                with archive.open(member) as stream:
-                    name = member.filename.removesuffix(".npy")
-                    arrays[name] = read_npy(stream, member.file_size, name)
-            return arrays
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from error
-
-
-def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array of a NumPy file, likewise."""
-    try:
-        with open(path, "rb") as stream:
-            return read_npy(stream, os.fstat(stream.fileno()).st_size, "of the file")
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from error
-
-
-def read_npy(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:
-    """The array of a ``.npy`` stream of ``size`` bytes; nothing is allocated unless its header promises those bytes."""
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError(f"The array {name} is in an unknown format.")
-    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    rest = size - stream.tell()
-    if dtype.kind not in ARRAY_KINDS or dtype.hasobject or dtype.itemsize == 0:
-        raise ValueError(f"The array {name} has the type {dtype}, which is not allowed.")
-    if len(shape) > 32 or any(n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != rest:
-        raise ValueError(f"The array {name} has {rest} bytes, which do not fit its shape {str(shape)[:80]}.")
-    buffer = np.empty(rest, dtype=np.uint8)
-    buffer[:] = np.frombuffer(stream.read(), dtype=np.uint8)
-    return np.asarray(buffer.view(dtype).reshape(shape, order="F" if is_fortran else "C"))
-
-
-def _unreadable(path: str | os.PathLike[str], error: Exception) -> ValueError:
-    return ValueError(
-        f"{path} cannot be read as arrays of numbers or text: {str(error).rstrip('.')}. It is damaged or from another "
-        "program. Delete it, and it is created again."
-    )
-
-
-_HOST = re.sub(r"\W", "_", platform.node())[:40]
 
 
 def _prefix(target: pathlib.Path) -> str:
@@ -168,20 +126,140 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Wait until no other process or thread is inside a block for a file of the same directory.
+def write_sealed(
+    path: str | os.PathLike[str], kind: str, content: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> None:
+    """Write a manifest of JSON and its arrays to ``path``, whole or not at all.
 
-    The lock is on the directory, because the file itself is replaced when it is written; it ends with the process.
+    ``kind`` is what the file holds, such as ``"model"``; a reader asks for one kind.
     """
-    directory = pathlib.Path(path).parent
-    directory.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:  # pragma: no cover
-        yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
+    text = json.dumps({"format": FORMAT, "kind": kind, **content}, allow_nan=False, separators=(",", ":")).encode()
+
+    def save(file: IO[Any]) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            archive.comment = MARK + bytes(DIGEST)
+            archive.writestr(zipfile.ZipInfo(MANIFEST), text)
+            for name, array in arrays.items():
+                buffer = io.BytesIO()
+                np.save(buffer, array, allow_pickle=False)
+                archive.writestr(zipfile.ZipInfo(f"{name}.npy"), buffer.getbuffer())
+        size = file.tell()
+        digest = _digest(file, size - DIGEST)
+        file.seek(size - DIGEST)
+        file.write(digest)
+
+    write_whole(path, save, "w+b")
+
+
+def read_sealed(
+    path: str | os.PathLike[str], kind: str, max_bytes: int | None = MAX_BYTES, max_elements: int | None = MAX_ELEMENTS
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The manifest and the arrays that :func:`write_sealed` wrote; ``None`` for no limit.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is damaged, too large, or not such a file.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"A path must be a str or a pathlib.Path, not {path!r}.")
+    place = pathlib.Path(path)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+        status = place.stat()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"File not found: {place}. Check the path.") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{place} is not a regular file. Give the path of a file that kernel_embed wrote.")
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise ValueError(
+            f"{place} has {status.st_size:,} bytes, more than max_bytes={max_bytes:,}. If you trust it, give more."
+        )
+    with place.open("rb") as file:
+        _check_seal(file, status.st_size, place, kind)
+        try:
+            return _members(file, status.st_size, kind, max_elements)
+        except (*UNREADABLE, OSError) as error:
+            raise ValueError(f"{place} is not a valid {kind} file. {error}") from error
+
+
+def _digest(file: IO[bytes], size: int) -> bytes:
+    """The SHA-256 of the first ``size`` bytes, in hexadecimal."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while size > 0 and (piece := file.read(min(size, 2**20))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest.hexdigest().encode()
+
+
+def _check_seal(file: IO[bytes], size: int, place: pathlib.Path, kind: str) -> None:
+    if file.read(30 + len(MANIFEST))[30:] != MANIFEST.encode():
+        file.seek(max(0, size - 2**16))
+        tail = file.read()
+        if any(name in tail for name in OLD_MEMBERS):
+            raise ValueError(
+                f"{place} was written by an earlier development version of kernel_embed, or is not a {kind} file. "
+                "Fit and save again."
+            )
+        raise ValueError(f"{place} is not a {kind} file of kernel_embed, or is damaged. Check the path, or delete it.")
+    file.seek(max(0, size - DIGEST - len(MARK)))
+    mark, written = file.read(len(MARK)), file.read()
+    if mark != MARK or _digest(file, size - DIGEST) != written:
+        raise ValueError(f"{place} is damaged or incomplete: its checksum does not match. Copy or write it again.")
+
+
+def _members(
+    file: IO[bytes], size: int, kind: str, max_elements: int | None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        names = [member.filename for member in members]
+        if len(members) > MAX_MEMBERS or len(set(names)) != len(names) or names[0] != MANIFEST:
+            raise ValueError("Its list of members is wrong.")
+        if any(m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in members):
+            raise ValueError("A member is compressed.")
+        if sum(member.file_size for member in members) > size:
+            raise ValueError("Its members are larger than the file.")
+        content, arrays = _manifest(archive.read(members[0]), kind, max_elements), {}
+        for member in members[1:]:
+            name = member.filename.removesuffix(".npy")
+            if name == member.filename or not ARRAY_NAME.fullmatch(name):
+                raise ValueError(f"The member {member.filename[:80]!r} does not belong there.")
+            with archive.open(member) as stream:
+                arrays[name] = _read_npy(stream, member.file_size, name)
+        return content, arrays
+
+
+def _read_npy(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:
+    """The array of a ``.npy`` stream of ``size`` bytes; nothing is allocated unless its header promises those bytes."""
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError(f"The array {name} is in an unknown format.")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    rest = size - stream.tell()
+    if dtype.kind not in ARRAY_KINDS or dtype.hasobject or dtype.itemsize == 0:
+        raise ValueError(f"The array {name} has the type {dtype}, which is not allowed.")
+    if len(shape) > 32 or any(n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != rest:
+        raise ValueError(f"The array {name} has {rest} bytes, which do not fit its shape {str(shape)[:80]}.")
+    buffer = np.empty(rest, dtype=np.uint8)
+    buffer[:] = np.frombuffer(stream.read(), dtype=np.uint8)
+    return np.asarray(buffer.view(dtype).reshape(shape, order="F" if is_fortran else "C"))
+
+
+def _manifest(text: bytes, kind: str, max_elements: int | None) -> dict[str, Any]:
+    if max_elements is not None and sum(map(text.count, (b",", b"[", b"{"))) > max_elements:
+        raise ValueError(f"Its manifest has more than {max_elements:,} values.")
+    content = json.loads(text, parse_int=_integer, parse_constant=_no_constant)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError("It was written in the format of another version of kernel_embed.")
+    if content.get("kind") != kind:
+        raise ValueError(f"It is a {content.get('kind')!s:.40} file{READERS.get(str(content.get('kind')), '')}.")
+    return content
+
+
+def _integer(text: str) -> int:
+    if len(text) > 40:
+        raise ValueError("A number has too many digits.")
+    return int(text)
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"The manifest holds {text}, which is not JSON.")

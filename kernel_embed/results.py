@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import pathlib
 import tempfile
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import locked, write_whole
+from .files import write_whole
 from .version import __version__
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover
+    fcntl = None  # type: ignore[assignment]  # Windows has no such locks: there the last writer wins
 
 CHECKSUM = "checksum"
 """The field that detects a record whose bytes were changed; a record that someone added by hand has none."""
@@ -32,7 +38,6 @@ class Results:
         key: the fields that identify a record.
 
     Example:
-        >>> from kernel_embed.results import Results
         >>> results = Results(None, key=["learner", "fold"])
         >>> results.add({"learner": "default", "fold": 0, "accuracy": 0.9})
         >>> len(results.records)
@@ -77,7 +82,7 @@ class Results:
             return
         with locked(self._path):
             self._merge()
-            records = [{name: _value(value) for name, value in record.items()} for record in self.records]
+            records = [{name: _finite(value) for name, value in record.items()} for record in self.records]
             content = [{**record, CHECKSUM: _checksum(record)} for record in records]
             write_whole(self._path, lambda file: json.dump(content, file, indent=1, allow_nan=False), "w")
             self._seen = self._stamp()
@@ -99,6 +104,24 @@ class Results:
         return tuple(record.get(field) for field in self._key)
 
 
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Wait until no other process or thread is inside a block for a file of the same directory.
+
+    The lock is on the directory, because the file itself is replaced when it is written; it ends with the process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:  # pragma: no cover
+        yield
+        return
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def read_records(path: pathlib.Path) -> list[Record]:
     """The records of a results file."""
     remedy = "Move it away, or name another --out directory."
@@ -110,13 +133,12 @@ def read_records(path: pathlib.Path) -> list[Record]:
         raise ValueError(f"{path} is not JSON of flat records: {str(error).rstrip('.')}. {remedy}") from error
     if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
         raise ValueError(f"{path} is not a list of records. {remedy}")
-    for version in dict.fromkeys(record.get("version", __version__) for record in content):
-        if version != __version__:
+    for place, record in enumerate(content):
+        if (version := record.get("version", __version__)) != __version__:
             raise ValueError(
                 f"{path} has results of kernel_embed {version}; those of this version, {__version__}, may differ. "
                 f"{remedy}"
             )
-    for place, record in enumerate(content):
         if record.pop(CHECKSUM, "") not in ("", _checksum(record)):
             raise ValueError(f"Record {place} of {path} is damaged: its checksum does not match. {remedy}")
     return content
@@ -132,7 +154,7 @@ def _record(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return record
 
 
-def _value(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: they are null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -144,15 +166,13 @@ def _checksum(record: Record) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns of plain text: the first aligned left, the others right."""
     lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-
-    def text(line: list[str]) -> str:
-        first = line[0].ljust(widths[0])
-        return "  ".join(
-            [first, *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        ).rstrip()
-
-    return "\n".join([text(lines[0]), "  ".join("-" * width for width in widths), *map(text, lines[1:])])
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    aligned = [
+        [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+        for line in lines
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in aligned)
 
 
 def decimal(value: float, digits: int = 4) -> str:

@@ -62,13 +62,10 @@ class SoftmaxScaling:
     bounds: tuple[float, float] = (0.0, math.inf)
 
     def minimize(self, start: Array | None = None) -> Array:
-        """u at the minimum, of the shape of ``ridge``, by projected Newton steps.
+        """u at the minimum, of the shape of ``ridge``, by projected Newton steps from ``start``.
 
-        A scale at a bound that would leave it stays there: its row and column of the Hessian become those of the
-        identity.
-
-        Args:
-            start: such as the minimum of a similar problem; by default the last scale is one and the rest is zero.
+        By default the last scale is one and the rest is zero. A scale at a bound that would leave it stays there: its
+        row and column of the Hessian become those of the identity.
         """
         q, (low, high) = self.X.shape[-3], self.bounds
         if start is None:
@@ -147,15 +144,9 @@ class SoftmaxScaling:
 def softmax_regression(Z: Array, Y: Array, W: Array, ridge: float, start: Array, tolerance: float = 1e-7) -> Array:
     """B of F = ZB for several fits at once, with one ridge and weights of the rows that differ: ``(q, p, m)``.
 
-    The loss has the weights themselves and ½ η ‖B‖². L-BFGS works in coordinates whose curvature is about one.
-
-    Args:
-        Z: features, ``(n, p)``.
-        Y: one-hot or soft labels, ``(n, m)``.
-        W: weights of the rows in each fit, ``(q, n)``; zero leaves a row out.
-        ridge: η.
-        start: such as the solution for another ridge, ``(q, p, m)``.
-        tolerance: relative change of the loss at which the search ends.
+    Features ``Z`` are ``(n, p)``, labels ``Y`` ``(n, m)``, weights ``W`` ``(q, n)``: zero leaves a row out. The loss
+    has the weights themselves and ½ η ‖B‖². L-BFGS starts at ``start``, such as the solution for another ridge η, in
+    coordinates whose curvature is about one, and ends at a relative change of the loss of ``tolerance``.
 
     Example:
         >>> Z, Y = np.array([[-1.0], [1.0]]), np.eye(2)

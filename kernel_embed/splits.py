@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -68,12 +68,7 @@ def _majority_labels(labels: Integers, groups: Integers) -> tuple[Integers, Inte
 
 
 def group_numbers(groups: ArrayLike | None, n: int) -> Integers | None:
-    """A number for each of n rows, the same for rows with the same label in ``groups``; ``None`` without groups.
-
-    Example:
-        >>> group_numbers(["b", "a", "b"], 3)
-        array([1, 0, 1])
-    """
+    """A number for each of n rows, the same for rows with the same label in ``groups``; ``None`` without groups."""
     if groups is None:
         return None
     labels = np.asarray(groups)
@@ -105,11 +100,15 @@ def proportional_sample(y: NDArray[Any], size: int, seed: int = 0) -> Integers:
 
 
 def stratified_folds(
-    labels: Integers, num_folds: int, generator: np.random.Generator, groups: Integers | None = None
+    labels: Integers,
+    num_folds: int,
+    generator: np.random.Generator,
+    groups: Integers | None = None,
+    balanced: bool = False,
 ) -> Integers:
-    """A fold number for each row; every class starts in a random fold and is spread evenly.
+    """A fold number for each row; every class is spread evenly, and all rows of a group are in one fold.
 
-    With ``groups``, all rows of a group are in one fold.
+    Classes start in a random fold or, if ``balanced``, follow one another, so that folds differ by at most one row.
 
     Example:
         >>> stratified_folds(np.array([0, 0, 0, 1, 1, 1]), 3, np.random.default_rng(0)).tolist()
@@ -117,45 +116,22 @@ def stratified_folds(
     """
     if groups is not None:
         number, of_group = _majority_labels(labels, groups)
-        return stratified_folds(of_group, num_folds, generator)[number]
-    fold = np.empty(len(labels), dtype=np.int64)
+        return stratified_folds(of_group, num_folds, generator, balanced=balanced)[number]
+    fold, count = np.empty(len(labels), dtype=np.int64), 0
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
-        fold[rows] = (np.arange(len(rows)) + generator.integers(num_folds)) % num_folds
-    return fold
-
-
-def balanced_folds(labels: Integers, num_folds: int, seed: int | None) -> Integers:
-    """A fold number for each row; classes follow one another, so that folds differ by at most one row.
-
-    Example:
-        >>> balanced_folds(np.array([0, 0, 0, 1, 1, 1]), 3, seed=0).tolist().count(0)
-        2
-    """
-    check_seed(seed)
-    generator = np.random.default_rng(seed)
-    fold = np.zeros(len(labels), dtype=np.int64)
-    count = 0
-    for label in np.unique(labels):
-        rows = generator.permutation(np.flatnonzero(labels == label))
-        fold[rows] = (np.arange(len(rows)) + count) % num_folds
+        start = count if balanced else generator.integers(num_folds)
+        fold[rows] = (np.arange(len(rows)) + start) % num_folds
         count += len(rows)
     return fold
 
 
 def random_folds(n: int, num_folds: int, seed: int | None = 0) -> list[Integers]:
-    """A random partition of 0 … n − 1 into at least three parts of nearly equal size.
-
-    Example:
-        >>> sorted(len(part) for part in random_folds(7, 3))
-        [2, 2, 3]
-    """
+    """A random partition of 0 … n − 1 into at least three parts of nearly equal size."""
     check_seed(seed)
     if not 3 <= check_count("num_folds", num_folds) <= n:
-        raise ValueError(
-            f"num_folds must be between 3 and {n}, because training, validation and test need one fold each: "
-            f"{num_folds}. Give another number of folds."
-        )
+        need = "because training, validation and test need one fold each"
+        raise ValueError(f"num_folds must be between 3 and {n}, {need}, not {num_folds}.")
     return [np.asarray(part) for part in np.array_split(np.random.default_rng(seed).permutation(n), num_folds)]
 
 
@@ -171,12 +147,7 @@ def check_partition(partition: Sequence[ArrayLike], n: int) -> list[Integers]:
 
 
 def rotations(parts: Sequence[Integers]) -> list[tuple[Integers, ...]]:
-    """Training, validation and test rows of every run: part i tests, part i + 1 validates, the others train.
-
-    Example:
-        >>> [[rows.tolist() for rows in run] for run in rotations([np.array([2]), np.array([0]), np.array([1])])][0]
-        [[1], [0], [2]]
-    """
+    """Training, validation and test rows of every run: part i tests, part i + 1 validates, the others train."""
     n = len(parts)
     rest = [[parts[k] for k in range(n) if k not in (i, (i + 1) % n)] for i in range(n)]
     return [(np.concatenate(rest[i]), parts[(i + 1) % n], parts[i]) for i in range(n)]
@@ -197,3 +168,101 @@ def halves(n: int, generator: torch.Generator, device: torch.device) -> tuple[Te
     """The rows 0 … n − 1 in two random halves."""
     order = torch.randperm(n, generator=generator).to(device)
     return order[: n // 2], order[n // 2 :]
+
+
+MOST_TARGETS = 64  # number of different targets up to which equal ones at the same inputs may be several observations
+MOST_LEVELS = 10  # number of different values up to which a column is one of categories
+OBSERVATIONS = 3  # mean number of rows with the same inputs from which a table of categories has repeated observations
+FEWEST_PLACES = 6  # with fewer different inputs, half of a row is left out at most: the others say nothing about it
+MOST_UNITS = 1e6
+
+
+class DistinctRows(NamedTuple):
+    """Distinct rows, their weights, and what is left out at a time."""
+
+    rows: Integers  # one row number of each kind, in an order that depends only on the values
+    weights: Floats | None  # sums over equal rows, scaled to add up to the number of units; None if all are 1
+    shares: Floats | None  # the part of each row's weight that is one unit; None if every row is a unit as a whole
+    places: Integers | None  # equal for rows with equal inputs, or of one group; None if all differ
+    scale: float  # the factor of the weights
+
+
+def distinct_rows(
+    x: Floats, Y: Floats, weights: Floats | None = None, groups: Integers | None = None, scale: float | None = None
+) -> DistinctRows:
+    """Rows that differ in ``x``, ``Y`` or their group, with their weights added up; rows of weight 0 are dropped.
+
+    Only the ratios of weights matter. A row with all of its copies is one unit, which is left out as a whole, as by
+    :func:`kernel_embed.linalg.repeated_rows`. Rows with the same inputs but different targets, and rows of a table of
+    few categories, are repeated observations: there, a unit is the largest weight of which all are multiples, one row
+    if the weights are counts. A ``scale`` replaces the one of the units.
+
+    Example:
+        >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0, 6.0])[:, None]
+        >>> Y = np.array([0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0])[:, None]
+        >>> distinct = distinct_rows(x, Y, np.full(8, 4.0))
+        >>> distinct.rows, distinct.weights, distinct.shares
+        (array([0, 1, 2, 3, 4, 5, 6]), array([1., 1., 1., 1., 1., 1., 2.]), array([1. , 1. , 1. , 1. , 1. , 1. , 0.5]))
+    """
+    w = np.ones(len(x)) if weights is None else weights
+    positive = np.flatnonzero(w > 0)
+    label = np.zeros((len(x), 1)) if groups is None else groups[:, None].astype(np.float64)
+    joined = np.concatenate([part[positive] for part in (x, Y, label, w[:, None])], axis=1)
+    # By value, so that neither the order of the rows nor the units of the columns matter.
+    order = np.lexsort(joined.T[::-1])
+    joined = joined[order]
+    differs = np.ones((len(order), joined.shape[1]), dtype=bool)
+    differs[1:] = np.logical_or.accumulate(joined[1:] != joined[:-1], axis=1)
+    # The first rows with these inputs, with these inputs, targets and group, and with all of these and their weight.
+    first_input, first, first_weight = differs[:, x.shape[1] - 1], differs[:, -2], differs[:, -1]
+    total: Floats = np.bincount(np.cumsum(first) - 1, joined[:, -1]).astype(np.float64)
+    rows, place = positive[order[first]], (np.cumsum(first_input) - 1)[first]
+    shares = None
+    if groups is not None:
+        place = np.unique(groups[rows], return_inverse=True)[1]
+    else:
+        num_weights = np.bincount(np.cumsum(first)[first_weight] - 1)
+        target = np.unique(Y[rows], axis=0, return_inverse=True)[1].ravel()
+        repeated = np.bincount(place)[place] > 1
+        divisor = _common_divisor(total)
+        if divisor is not None and float(total.sum()) >= OBSERVATIONS * divisor * (place[-1] + 1):
+            repeated |= all(len(np.unique(column)) <= MOST_LEVELS for column in x[rows].T)
+        if repeated.any() and target.max() < MOST_TARGETS:
+            shares = _units(total, num_weights, repeated, target) / total
+        if place[-1] + 1 < FEWEST_PLACES:
+            shares = np.minimum(0.5, 1.0 if shares is None else shares) * np.ones(len(rows))
+        shares = None if shares is None or bool((shares == 1.0).all()) else shares
+    num_units = float(len(rows) if shares is None else (1.0 / shares).sum())
+    scale = num_units / float(total.sum()) if scale is None else scale
+    normal = np.round(total * scale, 12)  # the same to the last digit for weights in other units
+    places = None if place.max() + 1 == len(place) else place
+    return DistinctRows(rows, None if bool((normal == 1.0).all()) else normal, shares, places, scale)
+
+
+def _units(total: Floats, num_weights: Integers, repeated: NDArray[np.bool_], target: Integers) -> Floats:
+    """The weight that is left out at a time: of repeated observations the largest of which all are multiples.
+
+    Without one, it is the mean weight of the rows with one target that differ, also in their weight.
+    """
+    unit: Floats = total.copy()
+    common = _common_divisor(total[repeated])
+    for kind in np.unique(target[repeated]):
+        members = repeated & (target == kind)
+        # Weights of classes have a divisor for each class; other real numbers have none.
+        divisor = common or (_common_divisor(total[members]) if members.sum() > 1 else None)
+        unit[members] = divisor or total[members].sum() / num_weights[members].sum()
+    np.minimum(unit, total, out=unit)
+    return unit
+
+
+def _common_divisor(weights: Floats) -> float | None:
+    """The largest number of which all ``weights`` are multiples; ``None`` if there is none of a sensible size."""
+    divisor, smallest = 0.0, float(weights.sum()) / MOST_UNITS
+    for weight in np.unique(weights).tolist():
+        a, b = weight, divisor
+        while b > 1e-6 * smallest:  # Euclid, with rounding
+            a, b = b, min(a % b, b - a % b)
+        divisor = a
+        if divisor < smallest:
+            return None
+    return divisor

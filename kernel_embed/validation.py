@@ -11,7 +11,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .resources import available_memory
+from .runtime import available_memory
+
+ALWAYS_THERE = 2**24
+"""Bytes below which the available memory is not queried, which takes longer than a small matrix."""
 
 
 def check_features(
@@ -40,12 +43,10 @@ def check_features(
             f"Expected {name} of shape (n, d), got {tuple(x.shape)}. Batches belong to the kernel (batch_shape), not "
             "to the data; flatten images and series into one row each."
         )
-    if (x.shape[-2] == 0 and not may_be_empty) or x.shape[-1] == 0:
+    if x.shape[-1] == 0 or (x.shape[-2] == 0 and not may_be_empty):
         raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}.")
     if width is not None and x.shape[-1] != width:
-        raise ValueError(
-            f"Expected {name} with {width} features, as in training, got {x.shape[-1]}. Give the same columns."
-        )
+        raise ValueError(f"Expected {name} with {width} features, as in training, got {x.shape[-1]}. Give the same.")
     check_finite(x, name)
     return x
 
@@ -68,9 +69,8 @@ def check_query_points(x: Tensor, data: Tensor) -> Tensor:
 def check_tensor(x: Tensor, name: str) -> None:
     """Raise unless ``x`` is a tensor of a supported real dtype: not half precision, not complex."""
     if not isinstance(x, Tensor):
-        raise TypeError(
-            f"Expected {name} to be a torch.Tensor, got {type(x).__name__}. Convert it with torch.as_tensor({name})."
-        )
+        kind = type(x).__name__
+        raise TypeError(f"Expected {name} to be a torch.Tensor, got {kind}. Convert it with torch.as_tensor({name}).")
     if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
         raise TypeError(f"Expected {name} in float32 or float64, got {x.dtype}. Convert it with {name}.float().")
     check_dense(x, name)
@@ -121,10 +121,9 @@ def check_count(name: str, value: object, least: int = 1, most: int = 2**31 - 1)
         number = operator.index(None if isinstance(value, bool) else value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"Expected {name} as a whole number, got {value!r}. Give an int.") from None
-    if number < least:
-        raise ValueError(f"Expected {name} of at least {least}, got {number}.")
-    if number > most:
-        raise ValueError(f"Expected {name} of at most {most}, got {number}.")
+    if not least <= number <= most:
+        limit = f"least {least}" if number < least else f"most {most}"
+        raise ValueError(f"Expected {name} of at {limit}, got {number}.")
     return number
 
 
@@ -142,13 +141,8 @@ def check_share(name: str, value: float, remedy: str = "Both ends are excluded."
 
 def check_seed(seed: int | None) -> None:
     """Raise unless ``seed`` is ``None`` or an integer that every generator accepts."""
-    if seed is None:
-        return
-    remedy = "Give an int, such as seed=0, or None for a new random seed."
-    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise TypeError(f"Expected seed as a whole number, got {seed!r}. {remedy}")
-    if not 0 <= operator.index(seed) < 2**64:
-        raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {seed}. {remedy}")
+    if seed is not None:
+        check_count("seed", seed, 0, 2**64 - 1)
 
 
 def generator_of(seed: int | None, device: torch.device | str = "cpu") -> torch.Generator:
@@ -160,10 +154,6 @@ def generator_of(seed: int | None, device: torch.device | str = "cpu") -> torch.
     else:
         generator.manual_seed(int(seed))
     return generator
-
-
-ALWAYS_THERE = 2**24
-"""Bytes below which the available memory is not queried, which takes longer than a small matrix."""
 
 
 def check_memory(
@@ -186,12 +176,7 @@ def check_memory(
 
 
 def all_finite(x: Tensor) -> bool:
-    """Whether ``x`` has no NaN or infinite values; usually by one sum, since finite numbers seldom overflow.
-
-    Example:
-        >>> all_finite(torch.tensor([1.0, 2.0])), all_finite(torch.tensor([1.0, float("nan")]))
-        (True, False)
-    """
+    """Whether ``x`` has no NaN or infinite values; usually by one sum, since finite numbers seldom overflow."""
     x = x.detach()
     return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
@@ -200,26 +185,19 @@ def check_finite(x: Tensor, name: str) -> None:
     """Raise if ``x`` has NaN or infinite values, saying how many and where the first one is."""
     if all_finite(x):
         return
-    bad = ~torch.isfinite(x)
-    first = tuple(int(i) for i in bad.nonzero()[0])
+    bad = (~torch.isfinite(x)).nonzero().tolist()
     raise ValueError(
-        f"Expected finite values in {name}, got {int(bad.sum())} NaN or infinite, the first at index {first}. "
+        f"Expected finite values in {name}, got {len(bad)} NaN or infinite, the first at index {tuple(bad[0])}. "
         "Remove those rows or impute them."
     )
-
-
-def _holds_text(y: object) -> bool:
-    return np.ndim(y) == 1 and any(isinstance(label, str) for label in np.asarray(y, dtype=object)[:1])  # type: ignore[arg-type]
 
 
 def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
     """``y``, which must have one entry for each row of ``x``."""
     if not isinstance(y, Tensor):
-        remedy = (
-            "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes any labels"
-            if _holds_text(y)
-            else "Convert it with torch.as_tensor(y)"
-        )
+        remedy = "Convert it with torch.as_tensor(y)"
+        if np.ndim(y) == 1 and isinstance(next(iter(y), None), str):  # type: ignore[call-overload,arg-type]
+            remedy = "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes any labels"
         raise TypeError(f"Expected y to be a torch.Tensor, got {type(y).__name__}. {remedy}.")
     check_dense(y, "y")
     if y.is_inference():
@@ -235,15 +213,12 @@ def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
     if weights is None:
         return None
     check_tensor(weights, "weights")
-    if tuple(weights.shape) != (x.shape[-2],):
-        raise ValueError(
-            f"Expected one weight for each of the {x.shape[-2]} rows of x, got shape {tuple(weights.shape)}."
-        )
+    n, shape = x.shape[-2], tuple(weights.shape)
+    if shape != (n,):
+        raise ValueError(f"Expected one weight for each of the {n} rows of x, got shape {shape}.")
     check_finite(weights, "weights")
-    if not bool((weights > 0).all()):
-        raise ValueError(
-            f"Expected positive weights, got {int((weights <= 0).sum())} that are not. Leave out rows of weight 0."
-        )
+    if wrong := int((weights <= 0).sum()):
+        raise ValueError(f"Expected positive weights, got {wrong} that are not. Leave out rows of weight 0.")
     return weights.to(x)
 
 
@@ -265,12 +240,7 @@ def check_at_least(lowest: float, **settings: float) -> None:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
-    """:func:`torch.broadcast_shapes` without SymPy, whose import takes longer than a small fit.
-
-    Example:
-        >>> broadcast_shapes((2,), (3, 1))
-        torch.Size([3, 2])
-    """
+    """:func:`torch.broadcast_shapes` without SymPy, whose import takes longer than a small fit."""
     try:
         return torch.Size(np.broadcast_shapes(*(tuple(shape) for shape in shapes)))
     except ValueError as error:

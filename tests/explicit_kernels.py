@@ -5,7 +5,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel, ScaleKernel
 from torch import nn
 
-from kernel_embed.kernels.classes.feature import FeatureKernel
+from kernel_embed.kernels.classes import FeatureKernel
 
 
 def network(d: int = 3, p: int = 4) -> nn.Sequential:

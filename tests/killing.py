@@ -1,4 +1,4 @@
-"""kill -9 at random moments: ``python -m tests.killing FOLDER KILLS``, from the tests and by hand.
+"""kill -9 at random moments: ``python -m tests.killing FOLDER KILLS``, from the tests and by hand; 0 for a few.
 
 One process loads everything, then forks a child for each run, which is killed after a random while. What was finished
 stays finished: records never change and never go. The last run is left alone, and ends as one that was never killed.
@@ -6,6 +6,7 @@ Prints how many kills met each command at work, and how many records two runs at
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -13,29 +14,49 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
+from gpytorch.kernels import RBFKernel
 
+import kernel_embed as ke
 import kernel_embed.lab.compare.report
 import kernel_embed.lab.papers
-import kernel_embed.lab.studies  # noqa: F401 — before the fork, not in every child
+import kernel_embed.lab.studies
 from kernel_embed.cli import main
+from kernel_embed.files import write_whole
+from kernel_embed.learning import problem
 
 METHODS = ("logistic", "median heuristic")
-TASKS = {
-    "compare": ["compare", "--no-report", "--folds", "3", "--all-rows", "--methods", *METHODS],
-    "reproduce": ["reproduce", "coverage", "--repetitions", "3"],
-}
+COMPARE = ("compare", "--no-report", "--folds", "3", "--all-rows", "--methods")
 VARYING = ("seconds", "megabytes", "checksum")
 """How fields of a record end that two runs do not share."""
 
 Record = dict[str, object]
 
 
-def run(arguments: list[str], out: pathlib.Path) -> int:
+def run(out: pathlib.Path, arguments: Sequence[str]) -> int:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         return main([*arguments, "--out", str(out)])
+
+
+def search(out: pathlib.Path) -> int:
+    """A fit with a checkpoint, and its result as a record."""
+    x = torch.rand(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    embedding = ke.MulticlassEmbedding(RBFKernel(), 4)
+    settings = {"batch_size": 20, "num_epochs": 60, "seed": 0, "progress": False, "checkpoint": out / "checkpoint"}
+    result = ke.fit(embedding, ke.EmpiricalRisk(), x, (x.sum(-1) * 2).long(), **settings)
+    record = {"value": result.value, "n": len(result.history), "lengthscale": embedding.kernel.lengthscale.item()}
+    write_whole(out / "results.json", lambda file: json.dump([record], file), "w")
+    return 0
+
+
+TASKS: dict[str, tuple[Callable[[pathlib.Path], int], int]] = {
+    "fit": (search, 50),
+    "compare": (functools.partial(run, arguments=[*COMPARE, *METHODS]), 3),
+    "reproduce": (functools.partial(run, arguments=["reproduce", "coverage", "--repetitions", "3"]), 3),
+}
+"""What is run, and how often it is killed unless told otherwise."""
 
 
 def child(work: Callable[[], int]) -> int:
@@ -66,20 +87,20 @@ def stable(record: Record) -> Record:
 
 def kill(task: str, folder: pathlib.Path, kills: int, seed: int = 0) -> int:
     """Kill the run of a command ``kills`` times; how many of them were at work then."""
-    arguments, out, whole = TASKS[task], folder / "killed", folder / "whole"
+    work, out, whole = TASKS[task][0], folder / "killed", folder / "whole"
     started = time.monotonic()
-    assert ended(child(lambda: run(arguments, whole))) == 0
+    assert ended(child(lambda: work(whole))) == 0
     duration = time.monotonic() - started
     generator, met, before = random.Random(seed), 0, []
     for _ in range(kills):
-        number = child(lambda: run(arguments, out))
+        number = child(lambda: work(out))
         time.sleep(generator.uniform(0.0, duration * min(0.9, 4.0 / kills)))
         os.kill(number, signal.SIGKILL)
         met += ended(number) == -signal.SIGKILL
         after = records(out)
         assert after[: len(before)] == before, "a record that was finished has changed or gone"
         before = after
-    assert ended(child(lambda: run(arguments, out))) == 0
+    assert ended(child(lambda: work(out))) == 0
     found, expected = records(out), records(whole)
     assert found[: len(before)] == before
     assert sorted(map(str, map(stable, found))) == sorted(map(str, map(stable, expected)))
@@ -95,8 +116,7 @@ def _rewritten(part: pathlib.Path) -> bool:
 
 def together(folder: pathlib.Path) -> int:
     """Two runs with other methods into one directory at once: every record of both, once."""
-    base = TASKS["compare"][: -len(METHODS)]
-    numbers = [child(lambda m=methods: run([*base, *m], folder / "out")) for methods in (METHODS[:1], METHODS)]
+    numbers = [child(lambda m=methods: run(folder / "out", [*COMPARE, *m])) for methods in (METHODS[:1], METHODS)]
     assert [ended(number) for number in numbers] == [0, 0]
     names = [(r["dataset"], r["method"], r["fold"]) for r in records(folder / "out")]
     assert len(names) == len(set(names)) == 2 * len(METHODS) * 3, sorted(names)
@@ -105,5 +125,6 @@ def together(folder: pathlib.Path) -> int:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    problem.SECONDS_BETWEEN_CHECKPOINTS = 0.0
     place, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    print({task: kill(task, place / task, number) for task in TASKS}, together(place / "together"))
+    print({task: kill(task, place / task, number or TASKS[task][1]) for task in TASKS}, together(place / "together"))

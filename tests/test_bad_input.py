@@ -1,6 +1,7 @@
 """Bad input gives a clear error or a correct result; never NaN, never a hang."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, MultitaskKernel, RBFKernel, RQKernel, ScaleKernel
@@ -8,13 +9,18 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
-from kernel_embed import validation
+from kernel_embed import plots, validation
 from kernel_embed.embeddings import clip_normalize
-from kernel_embed.kernels.initialization import scan_span
+from kernel_embed.kernels.lengthscales import scan_span
+from kernel_embed.lab.compare import Categories
+from kernel_embed.plots.embeddings import line
 from kernel_embed.scale import ConjugateGradients
+from kernel_embed.tabular import TableEncoder
+from kernel_embed.testing import KernelContract
 
 from .conftest import rbf
 from .objectives import OBJECTIVES
+from .testing import suite
 
 FAST = {"max_evaluations": 10}
 NAN, INF = float("nan"), float("inf")
@@ -24,63 +30,6 @@ BAD = (NAN, INF, -INF)
 @pytest.fixture
 def embedding():
     return ke.MulticlassEmbedding(rbf(), 3)
-
-
-def entry_points(embedding, x, y):
-    """Every public call that takes training data."""
-    return [
-        lambda: embedding.condition(x, y),
-        lambda: ke.EmpiricalRisk()(embedding, x, y),
-        lambda: ke.fit(embedding, ke.EmpiricalRisk(), x, y),
-    ]
-
-
-def test_finite_numbers_whose_sum_overflows_are_finite():
-    large = torch.full((3,), 1e308, dtype=torch.float64)
-    assert not torch.isfinite(large.sum())
-    validation.check_finite(large, "x")
-    with pytest.raises(ValueError, match=r"finite values in x, got 1 NaN or infinite, the first at index \(1,\)"):
-        validation.check_finite(torch.tensor([1.0, -torch.inf, 2.0]), "x")
-
-
-def with_bad(x, bad):
-    x = x.clone()
-    x[3, 1] = bad
-    return x
-
-
-BAD_DATA = [
-    *[
-        (lambda x, y, b=b: (with_bad(x, b), y), r"finite values in x, got 1 NaN or infinite.*\(3, 1\).*Remove")
-        for b in BAD
-    ],
-    (lambda x, y: (x[:0], y[:0]), r"Expected at least one row and one column in x, got shape \(0, 3\)"),
-    (lambda x, y: (x[:5, :0], y[:5]), r"Expected at least one row and one column in x, got shape \(5, 0\)"),
-    (lambda x, y: (x, y[:23]), r"Expected one target for each of the 24 rows of x, got 23"),
-    (lambda x, y: (x, torch.cat([y, y[:1]])), r"Expected one target for each of the 24 rows of x, got 25"),
-    (lambda x, y: (x.half(), y), r"Expected x in float32 or float64, got torch.float16. Convert it with x.float"),
-    (lambda x, y: (x.bfloat16(), y), r"Expected x in float32 or float64, got torch.bfloat16. Convert it with x.float"),
-    (lambda x, y: (x.to(torch.complex64), y), r"Expected x in float32 or float64, got torch.complex64. Convert it"),
-    (lambda x, y: (x, y - 1), r"class numbers from 0 to 2 \(num_classes=3\), got -1 to 1. Number the classes from 0"),
-    (lambda x, y: (x, y + 1), r"class numbers from 0 to 2 \(num_classes=3\), got 1 to 3. Number the classes from 0"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), BAD_DATA, ids=[str(i) for i in range(len(BAD_DATA))])
-def test_training_data_that_are_rejected_by_every_entry_point(change, message, embedding, problem):
-    for call in entry_points(embedding, *change(problem.x, problem.y)):
-        with pytest.raises((TypeError, ValueError), match=message):
-            call()
-
-
-WRONG_WIDTH = {
-    "rbf": RBFKernel(ard_num_dims=5),
-    "scaled matern": ScaleKernel(MaternKernel(ard_num_dims=5)),
-    "scaled rq": ScaleKernel(RQKernel(ard_num_dims=5)),
-    "rq": RQKernel(ard_num_dims=5),
-    "sum": LinearKernel(ard_num_dims=5) + RBFKernel(),
-    "product": LinearKernel() * RBFKernel(ard_num_dims=5),
-}
 
 
 class Indefinite(Kernel):
@@ -96,18 +45,58 @@ class Indefinite(Kernel):
         return self.scale * torch.cdist(x1, x2) + self.offset
 
 
+def with_bad(x, bad):
+    x = x.clone()
+    x[3, 1] = bad
+    return x
+
+
+FLOATS = "Expected x in float32 or float64, got torch.{}. Convert it with x.float"
+CLASS_NUMBERS = r"class numbers from 0 to 2 \(num_classes=3\), got {} to {}. Number the classes from 0"
+BAD_DATA = [
+    *((lambda x, y, b=b: (with_bad(x, b), y), r"finite values in x, got 1 NaN or.*\(3, 1\).*Remove") for b in BAD),
+    (lambda x, y: (x[:0], y[:0]), r"Expected at least one row and one column in x, got shape \(0, 3\)"),
+    (lambda x, y: (x[:5, :0], y[:5]), r"Expected at least one row and one column in x, got shape \(5, 0\)"),
+    (lambda x, y: (x, y[:23]), r"Expected one target for each of the 24 rows of x, got 23"),
+    (lambda x, y: (x, torch.cat([y, y[:1]])), r"Expected one target for each of the 24 rows of x, got 25"),
+    (lambda x, y: (x.half(), y), FLOATS.format("float16")),
+    (lambda x, y: (x.bfloat16(), y), FLOATS.format("bfloat16")),
+    (lambda x, y: (x.to(torch.complex64), y), FLOATS.format("complex64")),
+    (lambda x, y: (x, y - 1), CLASS_NUMBERS.format(-1, 1)),
+    (lambda x, y: (x, y + 1), CLASS_NUMBERS.format(1, 3)),
+]
+WRONG_WIDTH = r"(?s)Expected.*5.*ard_num_dims.*3"
 BAD_KERNELS = [
-    *[(kernel, r"(?s)Expected.*5.*ard_num_dims.*3") for kernel in WRONG_WIDTH.values()],
+    (RBFKernel(ard_num_dims=5), WRONG_WIDTH),
+    (ScaleKernel(MaternKernel(ard_num_dims=5)), WRONG_WIDTH),
+    (ScaleKernel(RQKernel(ard_num_dims=5)), WRONG_WIDTH),
+    (RQKernel(ard_num_dims=5), WRONG_WIDTH),
+    (LinearKernel(ard_num_dims=5) + RBFKernel(), WRONG_WIDTH),
+    (LinearKernel() * RBFKernel(ard_num_dims=5), WRONG_WIDTH),
     (Indefinite(1.0, 0.0), r"Expected a positive definite.*Is the kernel positive definite\?.*raise"),
     (Indefinite(NAN, 1.0), r"Expected finite kernel values, got NaN or infinite"),
 ]
+UNUSABLE = [(rbf(), *case) for case in BAD_DATA] + [(k, lambda x, y: (x, y), message) for k, message in BAD_KERNELS]
 
 
-@pytest.mark.parametrize(("kernel", "message"), BAD_KERNELS, ids=[*WRONG_WIDTH, "indefinite", "nan"])
-def test_kernels_that_are_rejected_by_every_entry_point(kernel, message, problem):
-    for call in entry_points(ke.MulticlassEmbedding(kernel, 3), problem.x, problem.y):
-        with pytest.raises((ValueError, RuntimeError, NotPSDError, NanError), match=message):
-            call()
+@pytest.mark.parametrize(("kernel", "change", "message"), UNUSABLE, ids=range(len(UNUSABLE)))
+def test_training_data_and_kernels_that_are_rejected_by_every_function(kernel, change, message, problem):
+    (x, y), embedding, risk = change(problem.x, problem.y), ke.MulticlassEmbedding(kernel, 3), ke.EmpiricalRisk()
+    for call in (
+        embedding.condition,
+        lambda *data: risk(embedding, *data),
+        lambda *data: ke.fit(embedding, risk, *data),
+    ):
+        with pytest.raises((TypeError, ValueError, RuntimeError, NotPSDError, NanError), match=message):
+            call(x, y)
+
+
+def test_finite_numbers_whose_sum_overflows_are_finite():
+    large = torch.full((3,), 1e308, dtype=torch.float64)
+    assert not torch.isfinite(large.sum())
+    validation.check_finite(large, "x")
+    with pytest.raises(ValueError, match=r"finite values in x, got 1 NaN or infinite, the first at index \(1,\)"):
+        validation.check_finite(torch.tensor([1.0, -torch.inf, 2.0]), "x")
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -116,6 +105,9 @@ def test_queries_and_cells_that_are_not_finite(bad, embedding, problem):
     for method in (conditioned.decision_probabilities, conditioned.predict, conditioned.entropy, conditioned.weights):
         with pytest.raises(ValueError, match=r"Expected finite values in x"):
             method(x)
+        for width in (1, 2, 4):
+            with pytest.raises(ValueError, match=rf"Expected x with 3 features, as in training, got {width}"):
+                method(torch.zeros(5, width, dtype=torch.float64))
     if bad != bad:  # a missing cell, which the classifier takes
         assert np.isfinite(ke.MulticlassEmbeddingClassifier(**FAST).fit(x.numpy(), problem.y).predict_proba(x)).all()
         return
@@ -151,27 +143,9 @@ def test_an_empty_query_has_empty_predictions(kernel, problem):
         assert bayesian.mean(none).shape == bayesian(none).mean.shape == (*b, 0)
     with pytest.raises(ValueError, match=r"Expected x with 3 features, as in training, got 2"):
         conditioned.predict(none[:, :2])
-
-
-def test_an_empty_query_of_approximations(embedding, problem):
     for method in (ke.RandomFeatures(50), ke.Nystrom(5), ke.scale.ConjugateGradients(5)):
-        predictor, _ = ke.approximate(embedding, problem.x, problem.y, method=method, probe_size=10)
-        assert predictor.mean(problem.x[:0]).shape == (0, 3)
-
-
-def test_a_vector_of_inputs_is_one_column():
-    x, y = torch.linspace(0, 1, 8, dtype=torch.float64), torch.arange(8) // 4
-    one = ke.MulticlassEmbedding(rbf(1), 2).condition(x, y)
-    other = ke.MulticlassEmbedding(rbf(1), 2).condition(x[:, None], y)
-    torch.testing.assert_close(one.predict(x), other.predict(x[:, None]))
-
-
-@pytest.mark.parametrize("width", [1, 2, 4])
-def test_queries_of_another_width(width, embedding, problem):
-    conditioned = embedding.condition(problem.x, problem.y)
-    for method in (conditioned.predict, conditioned.probabilities, conditioned.entropy):
-        with pytest.raises(ValueError, match=rf"Expected x with 3 features, as in training, got {width}"):
-            method(torch.zeros(5, width, dtype=torch.float64))
+        predictor, _ = ke.approximate(classes(rbf()), problem.x, problem.y, method=method, probe_size=10)
+        assert predictor.mean(none).shape == (0, 3)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
@@ -208,36 +182,26 @@ def test_samples_of_a_narrower_dtype_become_the_kernels(make, x):
     assert values[0].dtype == torch.float64
 
 
-def functions_of_points(x):
-    """Public functions whose argument is a set of points; the last two name it otherwise."""
-    return [
-        lambda: ke.default_kernel(x),
-        lambda: ke.kernels.median_distance(x),
-        lambda: ke.set_lengthscales_by_median(RBFKernel(), x),
-        lambda: ke.MeanEmbedding(rbf(2)).condition(x),
-        lambda: ke.BayesianMeanEmbedding(rbf(2)).condition(x),
-        lambda: ke.gram(rbf(2), x),
-        lambda: ke.gram(rbf(2), torch.zeros(3, 2, dtype=torch.float64), x),
-    ]
-
-
 NO_TENSOR = "to be a torch.Tensor, got (ndarray|list|NoneType). Conv"
+ZEROS = torch.zeros(4, 2, dtype=torch.float64)
 BAD_POINTS = [
-    *[
-        (torch.tensor([[0.0, 1.0], [bad, 2.0]]).double(), r"finite values in x[12]?, got 1 NaN.*\(1, 0\). Remove")
-        for bad in BAD
-    ],
-    (torch.zeros(4, 2).half(), r"Expected x[12]? in float32 or float64, got torch.float16. Convert it"),
+    *((with_bad(ZEROS, bad), r"finite values in x[12]?, got 1 NaN.*\(3, 1\). Remove") for bad in BAD),
+    (ZEROS.half(), r"Expected x[12]? in float32 or float64, got torch.float16. Convert it"),
     (torch.tensor(1.0).double(), r"Expected x[12]? of shape \(n, d\), got a single number"),
-    *[(x, f"Expected x1? {NO_TENSOR}") for x in (np.zeros((4, 2)), [[0.0, 1.0]], None)],
+    *((x, f"Expected x1? {NO_TENSOR}") for x in (ZEROS.numpy(), [[0.0, 1.0]], None)),
 ]
 
 
-@pytest.mark.parametrize(("x", "message"), BAD_POINTS, ids=[str(i) for i in range(len(BAD_POINTS))])
+@pytest.mark.parametrize(("x", "message"), BAD_POINTS, ids=range(len(BAD_POINTS)))
 def test_points_that_are_rejected_by_every_function(x, message):
-    for call in functions_of_points(x)[: 7 if isinstance(x, torch.Tensor) else 6]:
-        with pytest.raises((TypeError, ValueError), match=message):
-            call()
+    functions = [
+        *(ke.default_kernel, ke.kernels.median_distance, lambda x: ke.set_lengthscales_by_median(RBFKernel(), x)),
+        *(ke.MeanEmbedding(rbf(2)).condition, ke.BayesianMeanEmbedding(rbf(2)).condition, lambda x: ke.gram(rbf(2), x)),
+        *([lambda x: ke.gram(rbf(2), ZEROS, x)] if x is not None else []),
+    ]
+    for function in functions:
+        with pytest.raises((TypeError, ValueError), match=message.replace("x1?", "x[12]?")):
+            function(x)
 
 
 def test_points_of_wrong_shape_and_kernels_that_are_none():
@@ -290,24 +254,31 @@ def test_more_rows_than_memory_holds():
     assert features.mean(x[:2]).shape == (2, 1)
 
 
-def test_labels_not_seen_in_training(problem):
-    """They can be scored: every prediction of them is wrong, and no error."""
-    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(problem.x.numpy(), problem.y.numpy())
-    assert classifier.score(problem.query.numpy(), np.full(7, 9)) == 0.0
+def conditioned_on(name, m, x, y):
+    """Conditioned on data for which the objective and its gradient are finite."""
+    embedding = ke.MulticlassEmbedding(rbf(), m)
+    value = OBJECTIVES[name]()(embedding, x, y)
+    value.backward()
+    assert torch.isfinite(value)
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in embedding.parameters())
+    return embedding.condition(x, y)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("m", [1, 2])
 def test_one_class_only(name, m, problem):
-    embedding = ke.MulticlassEmbedding(rbf(), m)
-    y = torch.zeros(24, dtype=torch.long)
-    value = OBJECTIVES[name]()(embedding, problem.x, y)
-    value.backward()
-    assert torch.isfinite(value)
-    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in embedding.parameters())
-    conditioned = embedding.condition(problem.x, y)
+    conditioned = conditioned_on(name, m, problem.x, torch.zeros(24, dtype=torch.long))
     assert conditioned.predict(problem.x).tolist() == [0] * 24
     torch.testing.assert_close(conditioned.probabilities(problem.x)[:, 0], torch.ones(24, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", [name for name in OBJECTIVES if "Validation" not in name])
+def test_one_row(name):
+    x = torch.ones(1, 3, dtype=torch.float64)
+    conditioned = conditioned_on(name, 2, x, torch.tensor([1]))
+    assert conditioned.predict(x).tolist() == [1]
+    # a model without data knows nothing: f = 0
+    assert conditioned.leave_one_out().abs().max().item() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_one_class_and_one_row_in_the_classifier(problem):
@@ -320,20 +291,6 @@ def test_one_class_and_one_row_in_the_classifier(problem):
     assert np.isfinite(one_row.predict_proba([[1.0, 2.0]])).all()
 
 
-@pytest.mark.parametrize("name", [name for name in OBJECTIVES if "Validation" not in name])
-def test_one_row(name):
-    embedding = ke.MulticlassEmbedding(rbf(), 2)
-    x, y = torch.ones(1, 3, dtype=torch.float64), torch.tensor([1])
-    value = OBJECTIVES[name]()(embedding, x, y)
-    value.backward()
-    assert torch.isfinite(value)
-    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in embedding.parameters())
-    conditioned = embedding.condition(x, y)
-    assert conditioned.predict(x).tolist() == [1]
-    # a model without data knows nothing: f = 0
-    assert conditioned.leave_one_out().abs().max().item() == pytest.approx(0.0, abs=1e-12)
-
-
 def test_two_rows_are_never_predicted_the_wrong_way_round():
     """Left-out predictions of two rows are always wrong; that is no reason to believe the opposite."""
     classifier = ke.MulticlassEmbeddingClassifier().fit([[0.0], [1.0]], ["a", "b"])
@@ -342,20 +299,18 @@ def test_two_rows_are_never_predicted_the_wrong_way_round():
     assert p[1, 1] >= 0.5 - 1e-9
 
 
-def test_constant_columns(problem):
+def test_constant_columns_and_labels_not_seen_in_training(problem):
+    """Such labels can be scored: every prediction of them is wrong, and no error."""
     x, y = problem.x.numpy(), problem.y.numpy()
     wide = np.column_stack([x, np.full(24, 7.0), np.zeros(24)])
     query = np.column_stack([problem.query.numpy(), np.full(7, 7.0), np.zeros(7)])
-    p = ke.MulticlassEmbeddingClassifier(**FAST).fit(wide, y).predict_proba(query)
-    assert np.isfinite(p).all()
-    assert ke.MulticlassEmbeddingClassifier(**FAST).fit(wide, y).score(wide, y) > 0.6
-
-
-def test_only_constant_columns_give_class_frequencies():
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(wide, y)
+    assert np.isfinite(classifier.predict_proba(query)).all()
+    assert classifier.score(wide, y) > 0.6
+    assert classifier.score(query, np.full(7, 9)) == 0.0
     x, y = np.ones((41, 2)), np.array([0] * 10 + [1] * 31)
     classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y)
-    p = classifier.predict_proba(x[:1])[0]
-    assert p[1] == pytest.approx(0.75, abs=0.05)
+    assert classifier.predict_proba(x[:1])[0, 1] == pytest.approx(0.75, abs=0.05)
     assert classifier.predict(x[:1]).tolist() == [1]
 
 
@@ -405,14 +360,6 @@ def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():
     assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
 
 
-def test_the_line_of_a_picture_covers_numbers_beyond_single_precision():
-    from kernel_embed.plots.embeddings import line
-
-    grid = line(torch.tensor([[-1e200], [1e200]], dtype=torch.float64))
-    assert torch.isfinite(grid).all()
-    assert float(grid.max()) > 1e200
-
-
 def with_nan(x):
     """The first column with one NaN."""
     return torch.where(torch.arange(len(x)) == 2, NAN, x[:, 0])
@@ -422,25 +369,26 @@ def classifier(p, **options):
     return ke.MulticlassEmbeddingClassifier(**(FAST | options)).fit(p.x.numpy(), p.y.numpy())
 
 
+def regressor(p):
+    return ke.ConditionalEmbeddingRegressor(max_evaluations=2, progress=False).fit(p.x.numpy(), p.x.sum(1).numpy())
+
+
+def votes(p, folds):
+    return ke.VotedKernelClassifier(num_calibration_folds=folds).fit(p.x.numpy(), p.y.numpy())
+
+
 def classes(kernel, *regularization):
     return ke.MulticlassEmbedding(kernel, 3, *regularization)
 
 
-def halves(x):
-    return np.full((len(x), 2), 0.5)
-
-
-def nested():
-    return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-
-
-ROWS = np.arange(20.0).reshape(-1, 1)
+ROWS, HALVES = np.arange(20.0).reshape(-1, 1), lambda x: np.full((len(x), 2), 0.5)
+NESTED = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 FAR = torch.tensor([[1e200], [3e200], [-2e200]], dtype=torch.float64)
 F, ONE_HOT = torch.full((6, 2), 0.4, dtype=torch.float64), torch.eye(2, dtype=torch.float64).repeat(3, 1)
 WRONG_LABELS = ONE_HOT[:5], ONE_HOT[:, :1], ONE_HOT.argmax(-1)
 BATCHED, MULTITASK = RBFKernel(batch_shape=torch.Size([2])), MultitaskKernel(RBFKernel(), num_tasks=2).double()
 MEAN, STIFF = ke.BayesianMeanEmbedding(RBFKernel()), ke.ConditionalEmbedding(rbf(), 1e300, target_kernel=rbf())
-calibrate = ke.objectives.calibrate
+calibrate, RISK = ke.objectives.calibrate, ke.EmpiricalRisk()
 REJECTED = [
     # targets
     (lambda e, p: ke.ConditionalEmbedding(rbf()).condition(p.x, with_nan(p.x)), r"finite values in y, got 1 .*\(2,\)"),
@@ -461,29 +409,17 @@ REJECTED = [
     (lambda e, p: e.condition(p.x.expand(2, 24, 3), p.y), r"Expected x of shape \(n, d\), got.*\(2, 24, 3\)"),
     (lambda e, p: e.condition(p.x.numpy(), p.y), r"x to be a torch.Tensor, got ndarray. Convert it with torch.as_t"),
     (lambda e, p: e.condition(p.x.tolist(), p.y), r"Expected x to be a torch.Tensor, got list"),
-    (
-        lambda e, p: ke.VotedKernelClassifier([max]).fit(None, [0, 1]),
-        r"X must be a list or an array of points, not None",
-    ),
-    (lambda e, p: ke.compare(nested(), [0, 1], methods=["logistic"]), r"X is neither a data frame nor a matrix"),
+    (lambda e, p: ke.VotedKernelClassifier([max]).fit(None, [0, 1]), r"X must be a list or an array of points, not N"),
+    (lambda e, p: ke.compare(NESTED, [0, 1], methods=["logistic"]), r"X is neither a data frame nor a matrix"),
     (lambda e, p: ke.compare(torch.eye(3).to_sparse(), "y", methods=["logistic"]), r"neither a data frame nor a matr"),
-    (
-        lambda e, p: ke.scale.FourierFeatures(torch.ones(2, 3))(torch.tensor([[NAN, 0]])),
-        r"finite values in x, got 1 Na",
-    ),
+    (lambda e, p: ke.scale.FourierFeatures(torch.ones(2, 3))(torch.tensor([[NAN, 0]])), r"finite values in x, got 1"),
     (lambda e, p: ke.scale.FourierFeatures(torch.ones(1, 2).double())(FAR * 1e107 * 9), r"Expected finite values in"),
     # kernels
     (lambda e, p: classes(RBFKernel(active_dims=[1, 4])).condition(p.x, p.y), r"active_dims.*got 3"),
     (lambda e, p: classes(ScaleKernel(RQKernel(active_dims=[4]))).condition(p.x, p.y), r"got 3"),
     # enough regularization hides that k is not positive definite; its diagonal does not
-    (
-        lambda e, p: ke.RademacherComplexity()(classes(Indefinite(0.0, -1.0), 10.0), p.x, p.y),
-        r"(not|a) positive definite",
-    ),
-    (
-        lambda e, p: classes(MULTITASK).condition(p.x, p.y),
-        r"one value for each pair of points, but returned another shape.*\(48, 48",
-    ),
+    (lambda e, p: ke.RademacherComplexity()(classes(Indefinite(0, -1.0), 10.0), p.x, p.y), r"(not|a) positive defini"),
+    (lambda e, p: classes(MULTITASK).condition(p.x, p.y), r"one value for each pair of points, but .*\(48, 48"),
     (lambda e, p: ke.posteriors.choose_power(classes(BATCHED), ke.LeaveOneOutRisk(), p.x, p.y), r"batch shape"),
     # settings
     (lambda e, p: classifier(p, kernel="rbf"), r"Expected a gpytorch.kernels.Kernel, got str"),
@@ -499,17 +435,24 @@ REJECTED = [
     (lambda e, p: ke.approximate(e, p.x, p.y, method=ke.Nystrom(0.0)), r"num_points as a whole number, got 0\.0"),
     (lambda e, p: e.condition(p.x, p.y).expectation(None, p.x), r"a function of class numbers or its values, got None"),
     (lambda e, p: ke.voting.penalties(0, 0.1, "11"), r"Expected r as numbers, got str"),
-    (lambda e, p: ke.plots.plot_null(torch.randn(20), None), r"Expected statistic as a number, got None"),
-    (lambda e, p: ke.plots.plot_evidence_curve(np.ones(3), np.ones(3), median="1"), r"median as a number, got '1'"),
-    (
-        lambda e, p: ke.plots.plot_probability_map(halves, np.zeros((1, 2)), [0, 1], 2),
-        r"Each of 1 points .* there are 2",
-    ),
-    (
-        lambda e, p: ke.objectives.EmpiricalScore()(STIFF, p.x, p.x[:, :1]),
-        r"a ridge whose square is a number, got nλ = ",
-    ),
+    (lambda e, p: plots.plot_null(torch.randn(20), None), r"Expected statistic as a number, got None"),
+    (lambda e, p: plots.plot_evidence_curve(np.ones(3), np.ones(3), median="1"), r"median as a number, got '1'"),
+    (lambda e, p: plots.plot_probability_map(HALVES, np.zeros((1, 2)), [0, 1], 2), r"of 1 points .* there are 2"),
+    (lambda e, p: ke.objectives.EmpiricalScore()(STIFF, p.x, p.x[:, :1]), r"a ridge whose square is a number, got nλ"),
     (lambda e, p: ke.sample_posterior(MEAN, ke.EmbeddingEvidence(), FAR, sampler=ke.Laplace()), r"under the prior"),
+    *((lambda e, p, k=k: votes(p, k), "num_calibration_folds as a whole nu") for k in (NAN, INF, 0.1, "three", None)),
+    # first mistakes
+    (lambda e, p: ke.register(Indefinite, supremum=2.0), "supremum= of Indefinite must be a function"),
+    (lambda e, p: ke.fit(e, RISK, p.x, np.array([*"abab"] * 6)), "MulticlassEmbeddingClassifier, which takes any lab"),
+    (lambda e, p: ke.fit(e, RISK, p.x, p.y.numpy()), r"Convert it with torch.as_tensor\(y\)"),
+    (lambda e, p: ke.fit(RISK, e, p.x, p.y), r"Write fit\(embedding, objective"),
+    (lambda e, p: e(p.x), r"not a function of x\. .*embedding\.condition\(x, y\)\.probabilities"),
+    (lambda e, p: plots.plot_relevance(regressor(p)), "permutation_importance"),
+    (lambda e, p: plots.plot_importances(regressor(p)), "permutation_importance"),
+    (
+        lambda e, p: suite(KernelContract, make_kernel=lambda: RBFKernel).test_gram_is_the_kernel_itself(),
+        "the class RBF",
+    ),
     # calibration
     (lambda e, p: calibrate(F * NAN, ONE_HOT), r"Expected finite values in F"),
     (lambda e, p: calibrate(F, ONE_HOT * INF), r"Expected finite values in Y"),
@@ -530,14 +473,17 @@ def test_bad_arguments_are_rejected(call, message, embedding, problem):
 
 def test_a_table_that_catboost_rejects():
     pytest.importorskip("catboost")
-    from kernel_embed.lab.compare import CatBoost
+    from kernel_embed.lab.compare import ReferenceClassifier
 
     with pytest.raises(ValueError, match="CatBoost rejects this table"):
-        CatBoost().fit(np.ones((6, 1)), [0, 1] * 3)
+        ReferenceClassifier("catboost").fit(np.ones((6, 1)), [0, 1] * 3)
 
 
 def test_equivalent_arguments_give_the_same_result(embedding, problem):
-    """A column of labels, whole decimals, integer one-hot labels, integer temperatures, weights of another dtype."""
+    """A column of labels or inputs, whole decimals, integer one-hot labels and temperatures, weights of any dtype."""
+    row, labels = torch.linspace(0, 1, 8, dtype=torch.float64), torch.arange(8) // 4
+    one, other = (ke.MulticlassEmbedding(rbf(1), 2).condition(x, labels).P for x in (row, row[:, None]))
+    torch.testing.assert_close(one, other)
     P = embedding.condition(problem.x, problem.y).P
     torch.testing.assert_close(embedding.condition(problem.x, problem.y[:, None]).P, P)
     torch.testing.assert_close(embedding.condition(problem.x, problem.y.double()).P, P)
@@ -547,6 +493,9 @@ def test_equivalent_arguments_give_the_same_result(embedding, problem):
     x, weights = torch.rand(4, 2), torch.full((4,), 0.25, dtype=torch.float64)
     assert ke.embeddings.WeightedEmbedding(RBFKernel(), x, weights)(x).dtype == torch.float32
     assert scan_span(FAR) == pytest.approx((0.5e200, 1e201))
+    grid = line(FAR[:2])  # of a picture, beyond single precision
+    assert torch.isfinite(grid).all()
+    assert float(grid.max()) > 3e200
 
 
 def test_shares_of_numbers_whose_sum_overflows():
@@ -569,7 +518,21 @@ def test_whole_numbers_of_numpy_are_seeds_and_counts(kind, embedding, problem, t
     assert ke.compare(problem.x.numpy(), problem.y.numpy(), progress=False, **settings).settings.seed == 3
 
 
-@pytest.mark.parametrize("folds", [float("nan"), float("inf"), 0.1, "three", None])
-def test_numbers_of_folds_are_whole(folds, problem):
-    with pytest.raises(TypeError, match="num_calibration_folds as a whole number"):
-        ke.VotedKernelClassifier(num_calibration_folds=folds).fit(problem.x.numpy(), problem.y.numpy())
+def test_a_grid_may_be_an_array(problem):
+    witness = ke.two_sample_test(problem.x[:, :1], problem.x[:, 1:2] + 1, kernel="median", num_permutations=19, seed=0)
+    grid = np.linspace(-1, 1, 7)[:, None]
+    one, other = (
+        plots.plot_witness(witness.witness(), points, ax=plots.free_figure(4, 3).subplots()).lines[0].get_ydata()
+        for points in (grid, torch.as_tensor(grid))
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("form", [TableEncoder(), Categories()], ids=["numbers", "categories"])
+def test_dates_come_as_text_from_a_file(form):
+    table = pd.DataFrame({"day": pd.date_range("2026-01-01", periods=6), "size": np.arange(6.0)})
+    as_read = table.assign(day=table.day.astype(str))
+    form.fit(table)
+    np.testing.assert_array_equal(np.asarray(form.transform(as_read)), np.asarray(form.transform(table)))
+    with pytest.raises(ValueError, match="Column 'day' held dates"):
+        form.transform(table.assign(day=list("abcdef")))

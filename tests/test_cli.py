@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernel_embed import progress
+from kernel_embed import runtime
 from kernel_embed.cli import main
 from kernel_embed.lab.compare import figures, predictions, report
 
@@ -111,14 +111,10 @@ def test_errors_are_one_line(arguments, words, tables, capsys, monkeypatch):
     assert "Traceback" not in error
 
 
-def test_a_traceback_with_debug(tables, monkeypatch):
+def test_compare_on_a_table_with_a_test_file_and_a_traceback_with_debug(tables, capsys, monkeypatch):
     monkeypatch.chdir(tables)
     with pytest.raises(FileNotFoundError):
         main(["compare", "--data", "none.csv", "--debug"])
-
-
-def test_compare_on_a_table_with_a_test_file(tables, capsys, monkeypatch):
-    monkeypatch.chdir(tables)
     arguments = ["compare", "--data", "good.csv", "--test", "good.csv", "--target", "target", "--out", "out"]
     assert main([*arguments, "--methods", "median heuristic", "svc grid"]) == 0
     assert "good: 20 rows, 2 features, 2 classes" in capsys.readouterr().out
@@ -175,29 +171,12 @@ def test_the_module_is_the_command_and_its_help_loads_no_lab():
     assert "compare" in done.stdout
 
 
-@pytest.mark.data
-@needs_data
-def test_reproduce_voted(tmp_path, capsys):
-    arguments = ["reproduce", "voted", "--quick", "--datasets", "vertebral", "--folds", "3", "--out", str(tmp_path)]
-    assert main(arguments) == 0
-    assert "vertebral" in capsys.readouterr().out
-    records = json.loads((tmp_path / "results.json").read_text())
-    assert {record["method"] for record in records} == {"L2-SVM", "L1-SVM", "VKR dimension", "VKR trace"}
-    assert all(0.0 <= record["error"] <= 60.0 for record in records)
-
-
 def test_names_with_markup_formulas_and_control_characters_do_no_harm(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(report, "SECTIONS", (predictions.confusion, figures.importance))
-    monkeypatch.setattr(progress.ProgressLog, "FIRST", 0.0)
-    names = [
-        "<script>alert(1)</script>",
-        "$\\frac{$",
-        "=cmd|' /C calc'!A0",
-        "\x1b[2J\x1b]0;title\x07",
-        "\u202egnp",
-        "{method}",
-    ]
+    monkeypatch.setattr(runtime.ProgressLog, "FIRST", 0.0)
+    names = ["<script>alert(1)</script>", "$\\frac{$", "=cmd|' /C calc'!A0", "\x1b[2J\x1b]0;title\x07"]
+    names += ["\u202egnp", "{method}"]
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(40, 6)), columns=names)
     frame["empty <b>\x1b[31m"] = np.nan
@@ -216,19 +195,19 @@ def test_names_with_markup_formulas_and_control_characters_do_no_harm(tmp_path, 
     (picture, *_) = (out / "pictures").iterdir()
     picture.write_text('[["a", 1]]')
     with pytest.raises(ValueError, match=rf"{picture.name} is damaged: .*Delete it"):
-        figures.read_cache(picture)
+        report.read_cache(picture)
 
 
 def test_a_log_file_gets_a_line_now_and_then(capsys, monkeypatch):
     clock = iter(range(0, 10_000, 4))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    with progress.progress_bar(100, "compare", log=True) as bar:
+    monkeypatch.setattr(runtime.time, "monotonic", lambda: next(clock))
+    with runtime.progress_bar(100, "compare", log=True) as bar:
         for _ in range(100):
             bar.set_postfix_str("wine, logistic")
             bar.update()
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == ["compare: 3 of 100 (wine, logistic), 12 s", "compare: 6 of 100 (wine, logistic), 24 s"]
     assert 25 < len(lines) < 34, "later ones are further apart"
-    with progress.progress_bar(100, "fit") as bar:
+    with runtime.progress_bar(100, "fit") as bar:
         bar.update()
     assert capsys.readouterr().err == "", "only commands write to a log"

@@ -67,7 +67,7 @@ def test_every_error_is_a_whole_sentence():
 
 
 MODULES = [
-    "version", "files", "archive", "results", "resources", "validation", "splits", "bounds", "progress", "softmax",
+    "version", "files", "archive", "results", "runtime", "validation", "splits", "bounds", "softmax",
     "linalg", "kernels", "tabular", "embeddings", "objectives", "learning", "scale", "posteriors", "plots",
     "hypothesis", "voting", "estimators", "testing", "lab", "cli",
 ]  # fmt: skip

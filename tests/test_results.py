@@ -10,8 +10,8 @@ import pytest
 
 from kernel_embed import __version__
 from kernel_embed.files import write_whole
-from kernel_embed.lab.compare.reading import paper_folds
 from kernel_embed.lab.compare.tasks import CLASSIFICATION, calibration_error
+from kernel_embed.lab.datasets import paper_folds
 from kernel_embed.lab.runner import Case, Skip, finished, run_cases
 from kernel_embed.results import Results, column, decimal, standard_error, table
 
@@ -74,17 +74,11 @@ def test_the_file_is_json_for_every_tool_and_pipes_are_not_read(tmp_path):
             Results(tmp_path / "pipe", ("name",))
 
 
-def test_results_of_another_version_are_refused_and_kept(tmp_path):
-    path = tmp_path / "results.json"
-    path.write_text('[{"name": "a", "version": "0.0.1"}]')
+def test_another_version_is_refused_and_an_interrupted_write_leaves_the_old_file(tmp_path):
+    path, old = tmp_path / "results.json", '[{"name": "a", "version": "0.0.1"}]'
+    path.write_text(old)
     with pytest.raises(ValueError, match=r"0\.0\.1.*another --out"):
         Results(path, ("name",))
-    assert "0.0.1" in path.read_text()
-
-
-def test_an_interrupted_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "results.json"
-    write_whole(path, lambda file: file.write("old"), "w")
 
     def interrupted(file):
         file.write("half")
@@ -92,7 +86,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_whole(path, interrupted, "w")
-    assert path.read_text() == "old"
+    assert path.read_text() == old
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
 
 
@@ -117,13 +111,10 @@ def test_table_aligns_columns():
     assert lines == ["a      b", "----  --", "long   1", "x     22"]
 
 
-def test_standard_error_is_that_of_the_mean():
+def test_standard_and_calibration_errors_by_hand():
     values = np.array([1.0, 2.0, 4.0, 7.0])
     assert standard_error(values) == pytest.approx(np.std(values, ddof=1) / 2)
     assert standard_error(values[:1]) == 0.0
-
-
-def test_calibration_error_by_hand():
     confidence, correct = np.array([0.55, 0.65, 0.95, 0.95]), np.array([True, False, True, True])
     expected = (abs(0.55 - 1) + abs(0.65 - 0) + 2 * abs(0.95 - 1)) / 4
     assert calibration_error(confidence, correct) == pytest.approx(expected)
@@ -179,13 +170,10 @@ def power(base, exponent):
 
 def cases(bases, calls=None):
     def run(base):
-        if calls is not None:
-            calls.append(base)
+        calls.append(base)
         return power(base, 2)
 
-    return [
-        Case({"base": base}, partial(run, base) if calls is not None else partial(power, base, 2)) for base in bases
-    ]
+    return [Case({"base": base}, partial(power, base, 2) if calls is None else partial(run, base)) for base in bases]
 
 
 def test_cases_with_records_are_not_run_again_and_failures_are_records(tmp_path):

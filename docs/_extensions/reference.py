@@ -165,8 +165,8 @@ def anchor_on(page: str, anchor: str) -> str:
     """The anchor of a name, or of a member of it, on the page of that name.
 
     Example:
-        >>> anchor_on("kernel_embed.kernels.Metric", "kernel_embed.kernels.radial.Metric.scaled")
-        'kernel_embed.kernels.Metric.scaled'
+        >>> anchor_on("kernel_embed.kernels.Radial", "kernel_embed.kernels.radial.Radial.scaled")
+        'kernel_embed.kernels.Radial.scaled'
     """
     short = page.rpartition(".")[2]
     _, name, member = f".{anchor}.".rpartition(f".{short}.")  # the last one: a function may be called as its module

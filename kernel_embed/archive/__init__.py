@@ -10,31 +10,25 @@ import importlib.metadata
 import math
 import os
 import pathlib
-import sys
 import warnings
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from ..files import MAX_BYTES, MAX_ELEMENTS, read_sealed, write_sealed
 from ..version import __version__
-from . import container
-from .container import MAX_BYTES, MAX_ELEMENTS
-from .decode import Decoder
-from .encode import Encoder
+from .codec import Decoder, Encoder
+from .names import checksums
 
 __all__ = ["MAX_BYTES", "load", "load_checkpoint", "read_plain", "save", "save_checkpoint", "write_plain"]
 
-PACKAGE = __name__.partition(".")[0]
 BOOSTERS = {"catboost", "lightgbm", "xgboost"}
 LIBRARIES = ("torch", "gpytorch", "linear_operator", "scikit-learn", "numpy")
 
 
 def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
     """Write a fitted estimator, an embedding or a conditioned embedding to ``path``, whole or not at all.
-
-    A part that cannot be saved, such as a function defined inside another one, is named in the error.
 
     Args:
         model: what to write.
@@ -44,7 +38,8 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
         ``path``.
 
     Raises:
-        ValueError: if a part of the model cannot be saved, which the message names, or it is a posterior.
+        ValueError: if a part of the model cannot be saved, such as a function defined inside another one, which the
+            message names, or if it is a posterior.
 
     Example:
         >>> import tempfile, kernel_embed as ke
@@ -68,13 +63,9 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
             f"The model holds a model of {', '.join(foreign)}, which ke.load would refuse. Save that part with its own "
             "library, such as booster_.save_model(path)."
         )
-    content = {
-        "kernel_embed": __version__,
-        "libraries": versions(),
-        "sources": checksums(encoder.kinds),
-        "content": node,
-    }
-    container.write(path, "model", content, encoder.arrays)
+    sources = checksums({base.__module__ for kind in encoder.kinds for base in kind.__mro__})
+    content = {"kernel_embed": __version__, "libraries": versions(), "sources": sources, "content": node}
+    write_sealed(path, "model", content, encoder.arrays)
     return pathlib.Path(path)
 
 
@@ -107,19 +98,21 @@ def load(
         >>> torch.equal(again.kernel.lengthscale, embedding.kernel.lengthscale)
         True
     """
-    content, arrays = container.read(path, "model", max_bytes)
+    content, arrays = read_sealed(path, "model", max_bytes)
     if content.get("kernel_embed") != __version__:
         raise ValueError(
             f"{path} was written by kernel_embed {content.get('kernel_embed')!s:.40}; this is {__version__}. "
             "Load it with that version, or fit and save it again."
         )
     model = _decoded(Decoder(arrays, [classes] if isinstance(classes, type) else list(classes)), content, path)
-    ours, theirs = versions(), _mapping(content.get("libraries"))
-    other = [f"{name} {theirs.get(name)!s:.20} (here {v})" for name, v in ours.items() if theirs.get(name) != v]
+    libraries, sources = (_mapping(content.get(name)) for name in ("libraries", "sources"))
+    other = [
+        f"{name} {libraries.get(name)!s:.20} (here {v})" for name, v in versions().items() if libraries.get(name) != v
+    ]
     if other:
         warnings.warn(f"The model in {path} was saved with {', '.join(other)}.", stacklevel=2)
-    differ = changed(_mapping(content.get("sources")))
-    if differ:
+    ours = checksums(sources)
+    if differ := [name for name, checksum in sources.items() if ours.get(name) != checksum]:
         warnings.warn(
             f"The model in {path} was saved by another state of kernel_embed {__version__}, with other code in "
             f"{', '.join(differ)[:1000]}. If its answers are wrong or missing, fit and save it again.",
@@ -134,7 +127,7 @@ def write_plain(path: str | os.PathLike[str], kind: str, value: object) -> None:
     node = encoder.node(value)
     if encoder.kinds:
         raise TypeError(f"A {kind} holds plain data only, not {', '.join(kind.__name__ for kind in encoder.kinds)}.")
-    container.write(path, kind, {"content": node}, encoder.arrays)
+    write_sealed(path, kind, {"content": node}, encoder.arrays)
 
 
 def read_plain(path: str | os.PathLike[str], kind: str, max_bytes: int | None = MAX_BYTES) -> Any:
@@ -147,7 +140,7 @@ def read_plain(path: str | os.PathLike[str], kind: str, max_bytes: int | None = 
         ...     read_plain(f"{folder}/file", "checkpoint")
         {'a': 1.5, 2: tensor([0., 0.])}
     """
-    content, arrays = container.read(path, kind, max_bytes, None if max_bytes is None else MAX_ELEMENTS)
+    content, arrays = read_sealed(path, kind, max_bytes, None if max_bytes is None else MAX_ELEMENTS)
     return _decoded(Decoder(arrays, plain=True), content, path)
 
 
@@ -189,10 +182,8 @@ def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[st
 
 def _has_nan(content: object) -> bool:
     """Whether a number in ``content`` is NaN: no value is ever better than NaN."""
-    if isinstance(content, Mapping):
-        return any(map(_has_nan, content.values()))
-    if isinstance(content, list | tuple):
-        return any(map(_has_nan, content))
+    if isinstance(content, Mapping | list | tuple):
+        return any(map(_has_nan, content.values() if isinstance(content, Mapping) else content))
     if isinstance(content, Tensor):
         return bool(content.isnan().any())
     return isinstance(content, float) and math.isnan(content)
@@ -203,43 +194,5 @@ def _mapping(value: object) -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the libraries below this package.
-
-    Example:
-        >>> sorted(versions())[:2]
-        ['gpytorch', 'linear_operator']
-    """
+    """The versions of the libraries below this package."""
     return {name: importlib.metadata.version(name).partition("+")[0] for name in LIBRARIES}
-
-
-def checksums(kinds: Iterable[type]) -> dict[str, int]:
-    """A checksum of the source of every module of this package that ``kinds`` and their bases are defined in.
-
-    Between two releases the version does not show whether a class has changed.
-
-    Example:
-        >>> from kernel_embed import EmpiricalRisk
-        >>> sorted(checksums([EmpiricalRisk, dict]))
-        ['kernel_embed.objectives.base', 'kernel_embed.objectives.risk']
-    """
-    names = {base.__module__ for kind in kinds for base in kind.__mro__}
-    return {name: value for name in sorted(names) if (value := _checksum(name)) is not None}
-
-
-def changed(saved: Mapping[str, object]) -> list[str]:
-    """The modules of ``saved``, a result of :func:`checksums`, whose source is different now, or that are gone.
-
-    Example:
-        >>> from kernel_embed import EmpiricalRisk
-        >>> changed(checksums([EmpiricalRisk])), changed({"kernel_embed.objectives.risk": 0})
-        ([], ['kernel_embed.objectives.risk'])
-    """
-    return [name for name, checksum in saved.items() if _checksum(name) != checksum]
-
-
-def _checksum(name: str) -> int | None:
-    if not name.startswith(f"{PACKAGE}."):
-        return None
-    loader: Any = getattr(getattr(sys.modules.get(name), "__spec__", None), "loader", None)
-    source = loader.get_source(name) if hasattr(loader, "get_source") else None
-    return None if source is None else zlib.crc32(source.encode())

@@ -24,37 +24,27 @@ ATTRIBUTE = re.compile(r"(?!__|_doc_link|_compiled_call_impl)[^\W\d]\w*")
 
 
 class Attribute:
-    """Reads and sets one parameter of a GPyTorch module; it replaces the closures of a loaded prior.
-
-    Example:
-        >>> kernel = gpytorch.kernels.RBFKernel()
-        >>> Attribute("lengthscale")(kernel, 2.0) is kernel, round(Attribute("lengthscale")(kernel).item(), 6)
-        (True, 2.0)
-    """
+    """Reads and sets one parameter of a GPyTorch module; it replaces the closures of a loaded prior."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __call__(self, module: Any, value: Any = None) -> Any:
-        """The parameter; with ``value``, it is set."""
         return getattr(module, self.name) if value is None else module.initialize(**{self.name: value})
 
 
 def state_of(thing: object) -> dict[str, Any]:
     """The attributes and slots of an object; without hooks, and with priors by the name of their parameter."""
-    state = dict(getattr(thing, "__dict__", {}))
-    for kind in type(thing).__mro__:
-        for name, member in vars(kind).items():
-            if isinstance(member, types.MemberDescriptorType) and hasattr(thing, name):
-                state[name] = getattr(thing, name)
+    slots = [name for kind in type(thing).__mro__ for name in vars(kind) if _slot(kind, name) is not None]
+    state = {**getattr(thing, "__dict__", {}), **{name: getattr(thing, name) for name in slots if hasattr(thing, name)}}
     if not hasattr(thing, "__dict__") and not state:
         name = type(thing).__qualname__
         raise ValueError(f"The state of a {name} is not visible from Python. Save that part with its own library.")
     if isinstance(thing, nn.Module):
         for name in HOOKS & state.keys():
-            hooks = state.pop(name) or {}
-            if any(not _module_of(hook).startswith("gpytorch.") for hook in hooks.values()):
-                raise ValueError(f"{name} holds hooks, which cannot be saved. Remove them first.")
+            for hook in (state.pop(name) or {}).values():
+                if not (getattr(getattr(hook, "hook", hook), "__module__", None) or "").startswith("gpytorch."):
+                    raise ValueError(f"{name} holds hooks, which cannot be saved. Remove them first.")
     if isinstance(thing, gpytorch.Module):
         state["_priors"] = {
             name: [prior, _parameter_of(thing, name, read), write is not None]
@@ -75,12 +65,10 @@ def restore(instance: object, state: dict[str, Any]) -> None:
             raise ValueError(f"A {kind.__name__} cannot have its {name[:80]!r} set.")
     if isinstance(instance, nn.Module):
         state = _module_state(instance, state)
-    for module, check in CHECKS.items():
-        if any(base.__module__.startswith(module) for base in kind.__mro__):
-            check(kind, state)
-    members = {name: getattr_static for name in state if (getattr_static := _slot(kind, name)) is not None}
-    for name, member in members.items():
-        member.__set__(instance, state.pop(name))
+    if any(base.__module__.startswith("sklearn.") for base in kind.__mro__):
+        _check_sklearn(kind, state)
+    for name in [name for name in state if _slot(kind, name) is not None]:
+        _slot(kind, name).__set__(instance, state.pop(name))
     if state and not hasattr(instance, "__dict__"):
         raise ValueError(f"A {kind.__name__} has no attribute {next(iter(state))!r}.")
     if state:
@@ -94,11 +82,6 @@ def restore(instance: object, state: dict[str, Any]) -> None:
 def _slot(kind: type, name: str) -> Any:
     member = inspect.getattr_static(kind, name, None)
     return member if isinstance(member, types.MemberDescriptorType) else None
-
-
-def _module_of(hook: Any) -> str:
-    function = getattr(hook, "hook", hook)
-    return getattr(function, "__module__", None) or ""
 
 
 def _is_reserved(kind: type, name: str) -> bool:
@@ -130,21 +113,25 @@ def _has_parameter(kind: type, state: Mapping[str, Any], name: str) -> bool:
 
 def _module_state(instance: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
     """The state of a torch module: hooks as in a new one, parameters, buffers and parts of the right kind."""
+    kind = type(instance).__name__
     if HOOKS & state.keys():
-        raise ValueError(f"The file gives a {type(instance).__name__} hooks, which it cannot have.")
+        raise ValueError(f"The file gives a {kind} hooks, which it cannot have.")
     state = vars(nn.Module()) | state
-    for name, kind in CHILDREN.items():
+    for name, type_ in CHILDREN.items():
         children = state.get(name, {})
         if not isinstance(children, dict) or not all(
-            isinstance(key, str) and (value is None or isinstance(value, kind)) for key, value in children.items()
+            isinstance(key, str) and (value is None or isinstance(value, type_)) for key, value in children.items()
         ):
-            raise ValueError(f"{name} of a {type(instance).__name__} must hold only objects of type {kind.__name__}.")
+            raise ValueError(f"{name} of a {kind} must hold only objects of type {type_.__name__}.")
     if type(state["training"]) is not bool or not isinstance(state["_non_persistent_buffers_set"], set):
-        raise ValueError(f"A {type(instance).__name__} has a wrong mode or wrong names of buffers.")
+        raise ValueError(f"A {kind} has a wrong mode or wrong names of buffers.")
     if isinstance(instance, gpytorch.Module):
         state["_priors"] = {name: _prior(type(instance), state, *entry) for name, entry in state["_priors"].items()}
     if isinstance(instance, Interval):
-        _check_transforms({**state, **state["_modules"]})
+        transforms = [{**state, **state["_modules"]}.get(name) for name in ("_transform", "_inv_transform")]
+        allowed = (types.FunctionType, types.BuiltinFunctionType, nn.Softplus, types.NoneType)
+        if not all(isinstance(transform, allowed) for transform in transforms):
+            raise ValueError("The transform of a constraint is not one of the functions that a file may use.")
     return state
 
 
@@ -156,36 +143,25 @@ def _prior(
     return prior, Attribute(name), Attribute(name) if is_set else None
 
 
-def _check_transforms(state: Mapping[str, Any]) -> None:
-    functions = (types.FunctionType, types.BuiltinFunctionType, nn.Softplus, types.NoneType)
-    if not all(isinstance(state.get(name), functions) for name in ("_transform", "_inv_transform")):
-        raise ValueError("The transform of a constraint is not one of the functions that a file may use.")
-
-
 def _check_sklearn(kind: type, state: Mapping[str, Any]) -> None:
     if state.get("memory") is not None:  # a directory that joblib would read pickles from
         raise ValueError(f"A {kind.__name__} has memory={state['memory']!s:.80}. Set it to None before saving.")
-    if kind.__name__ == "SVC" and "support_vectors_" in state:
-        _check_svc(state)
-
-
-def _check_svc(state: Mapping[str, Any]) -> None:
-    """Check that the shapes agree: libsvm does not."""
-    try:
-        arrays = [state[f"{name}"] for name in ("support_vectors_", "_n_support", "support_", "_dual_coef_")]
-        vectors, counts, support, coefficients = arrays
+    if kind.__name__ != "SVC" or "support_vectors_" not in state:
+        return
+    try:  # libsvm itself does not check that shapes agree
+        arrays = [state[name] for name in ("support_vectors_", "_n_support", "support_", "_dual_coef_", "_intercept_")]
+        vectors, counts, support, coefficients, intercept = arrays
         m, pairs = len(counts), len(counts) * (len(counts) - 1) // 2
         is_right = (
-            all(isinstance(array, np.ndarray) for array in (*arrays, state["_intercept_"]))
+            all(isinstance(array, np.ndarray) for array in arrays)
             and state["_sparse"] is False
             and isinstance(state["kernel"], str)
             and state["kernel"] != "precomputed"
             and vectors.ndim == 2
             and int(counts.min()) >= 0
             and int(counts.sum()) == len(vectors)
-            and support.shape == (len(vectors),)
-            and coefficients.shape == (m - 1, len(vectors))
-            and state["_intercept_"].shape == (pairs,)
+            and (support.shape, coefficients.shape) == ((len(vectors),), (m - 1, len(vectors)))
+            and intercept.shape == (pairs,)
             and state["n_features_in_"] == state["shape_fit_"][1] == vectors.shape[1]
             and all(len(state[name]) in (0, pairs) for name in ("_probA", "_probB"))
         )
@@ -193,7 +169,3 @@ def _check_svc(state: Mapping[str, Any]) -> None:
         raise ValueError(f"The state of an SVC is incomplete ({error}).") from error
     if not is_right:
         raise ValueError("The arrays of an SVC have inconsistent shapes.")
-
-
-CHECKS = {"sklearn.": _check_sklearn}
-"""Further checks of an object's state, by the module of its class or of one of its bases."""

@@ -1,18 +1,23 @@
 """Embeddings: parameters, ``attach`` and ``condition`` that join them with data, and the predictors."""
 
-from .base import KernelEmbedding, RegularizedEmbedding
-from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
-from .calculus import JointEmbedding, bayes_rule, chain_rule, sum_rule
+from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, NoiseKind
 from .calibration import CalibratedMulticlass
-from .conditional import ConditionalEmbedding, ConditionedEmbedding
+from .conditional import ConditionalEmbedding, KernelEmbedding, MulticlassEmbedding, RegularizedEmbedding
+from .conditioned import ConditionedEmbedding, ConditionedMulticlass, Expansion, MulticlassExpansion
 from .conformal import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
-from .distribution import Distribution, RealTargetPredictor
+from .distribution import Distribution, clip_normalize
 from .empirical import EmpiricalEmbedding, empirical_embedding
-from .mean import MeanEmbedding, NoiseKind, ShrinkageMeanEmbedding, WeightedEmbedding
-from .multiclass import ConditionedMulticlass, MulticlassEmbedding
+from .mean import (
+    JointEmbedding,
+    MeanEmbedding,
+    ShrinkageMeanEmbedding,
+    WeightedEmbedding,
+    bayes_rule,
+    chain_rule,
+    sum_rule,
+)
 from .predictors import ConditionalPredictor, LinearPredictor, MulticlassPredictor
-from .probabilities import clip_normalize
-from .representation import KernelFeatures, KernelValues, Representation, in_blocks
+from .representation import Representation
 from .witness import SquaredDistancePosterior, Witness
 
 __all__ = [
@@ -25,16 +30,15 @@ __all__ = [
     "ConditionedMulticlass",
     "Distribution",
     "EmpiricalEmbedding",
+    "Expansion",
     "JointEmbedding",
     "KernelEmbedding",
-    "KernelFeatures",
-    "KernelValues",
     "LinearPredictor",
     "MeanEmbedding",
     "MulticlassEmbedding",
+    "MulticlassExpansion",
     "MulticlassPredictor",
     "NoiseKind",
-    "RealTargetPredictor",
     "RegularizedEmbedding",
     "Representation",
     "ShrinkageMeanEmbedding",
@@ -46,7 +50,6 @@ __all__ = [
     "clip_normalize",
     "conformal_quantile",
     "empirical_embedding",
-    "in_blocks",
     "interval_scores",
     "jackknife_plus_interval",
     "prediction_sets",

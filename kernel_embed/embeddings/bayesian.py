@@ -10,7 +10,7 @@ r"""The Bayesian kernel embedding: a Gaussian process prior over the mean embedd
 from __future__ import annotations
 
 import functools
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 from gpytorch.constraints import Interval
@@ -22,30 +22,29 @@ from torch import Tensor
 
 from ..kernels import Measure, SmoothedKernel, gram
 from ..kernels.parameters import frozen, positive, register_positive, set_positive
-from ..kernels.structure import check_columns
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_memory, check_query_points, check_sample
-from .base import KernelEmbedding
-from .empirical import EmpiricalEmbedding, empirical_embedding
-from .mean import (
-    NoiseKind,
-    WeightedEmbedding,
-    central_limit_covariance,
-    central_limit_variance,
-    credible_band,
-    observation_points,
+from ..validation import check_features, check_memory, check_query_points, check_share
+from .conditional import KernelEmbedding
+from .empirical import EmpiricalEmbedding, empirical_embedding, sampling_error
+from .mean import WeightedEmbedding
+
+NoiseKind = Literal["heteroscedastic", "central-limit"]
+NUGGET = 1e-4
+"""Independent noise relative to that of the central limit theorem, whose covariance alone is singular."""
+MEMORY_REMEDY = (
+    "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or pass "
+    "measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
 )
 
 
 class BayesianMeanEmbedding(KernelEmbedding):
-    r"""A posterior over the mean embedding of a sample.
+    """A posterior over the mean embedding of a sample.
 
     Args:
         kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every prediction.
         noise: σ² of the likelihood (5), fixed unless ``learn_noise``. Or the sampling error of μ̂ by the central limit
-            theorem, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, which the
-            paper mentions, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, in which
-            the errors at all locations form one smooth function.
+            theorem, eq. (6): ``"heteroscedastic"`` for its variance at each location, ``"central-limit"`` for the joint
+            covariance, in which the errors at all locations form one smooth function.
         measure: ν of the prior covariance r; see :class:`kernel_embed.kernels.SmoothedKernel`. By default Lebesgue
             measure where k has a closed form under it, else a discrete measure at rows of the data.
         covariance: a prior covariance in place of r, any GPyTorch kernel.
@@ -54,16 +53,13 @@ class BayesianMeanEmbedding(KernelEmbedding):
         noise_constraint: a GPyTorch constraint on σ²; positive, learned on a logarithmic scale, by default.
 
     Raises:
-        ValueError: if both a measure and a covariance are given, or ``noise`` is neither a number nor one of the
-            names, or is a name and has something to learn.
+        ValueError: if both a measure and a covariance are given, or ``noise`` is another name or cannot be learned.
 
     Example:
         >>> import gpytorch
-        >>> x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel().double())
-        >>> posterior = embedding.condition(x)
-        >>> posterior(torch.tensor([[0.0], [9.0]], dtype=torch.float64)).mean.round(decimals=2)
-        tensor([0.5200, 0.0000], dtype=torch.float64)
+        >>> posterior = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.randn(50, 1))
+        >>> bool(posterior(torch.tensor([[0.0]])).mean > posterior(torch.tensor([[9.0]])).mean)
+        True
     """
 
     def __init__(
@@ -80,28 +76,24 @@ class BayesianMeanEmbedding(KernelEmbedding):
         super().__init__(kernel)
         if covariance is not None and measure is not None:
             raise ValueError("Pass a measure or a covariance, not both: the covariance replaces r.")
-        self.measure = measure
-        self.prior_covariance = covariance
+        self.measure, self.prior_covariance = measure, covariance
         self.noise_kind: NoiseKind | None = noise if isinstance(noise, str) else None
-        if isinstance(noise, str):
-            if noise not in get_args(NoiseKind):
-                raise ValueError(f"noise must be a number or one of {get_args(NoiseKind)}, but is {noise!r}.")
-            if learn_noise or noise_prior is not None:
-                raise ValueError(
-                    f"noise={noise!r} follows from the sample and cannot be learned. Pass a number as its start."
-                )
-            return
         learn = learn_noise or noise_prior is not None
-        register_positive(self, "noise", kernel, noise_prior, noise_constraint, learn=learn)
-        self.noise = noise
+        if not isinstance(noise, str):
+            register_positive(self, "noise", kernel, noise_prior, noise_constraint, learn=learn)
+            self.noise = noise
+        elif noise not in get_args(NoiseKind):
+            raise ValueError(f"noise must be a number or one of {get_args(NoiseKind)}, but is {noise!r}.")
+        elif learn:
+            raise ValueError(
+                f"noise={noise!r} follows from the sample and cannot be learned. Pass a number to start at."
+            )
 
     @property
     def noise(self) -> Tensor:
         """σ², of shape ``batch_shape``."""
         if self.noise_kind is not None:
-            raise RuntimeError(
-                f"With noise={self.noise_kind!r} the noise depends on the sample: use condition(x).noise."
-            )
+            raise RuntimeError(f"With noise={self.noise_kind!r} it depends on the sample: use condition(x).noise.")
         return positive(self, "noise")
 
     @noise.setter
@@ -116,25 +108,20 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     def attach(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
         """As :meth:`condition`, but differentiable in the parameters of this embedding."""
-        x = check_sample(x, self.kernel.parameters())
-        check_columns(self.kernel, x.shape[-1])
-        return ConditionedMeanEmbedding(self, x, locations)
+        return ConditionedMeanEmbedding(self, self.checked_sample(x), locations)
 
     def condition(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
-        """The posterior given the sample ``x``, with a frozen copy; it factorizes at the first prediction.
+        """The posterior given the sample ``x`` ``(n, d)``, with a frozen copy; it factorizes at the first prediction.
 
-        Args:
-            x: the sample, ``(n, d)``.
-            locations: where μ̂ is observed: row numbers of ``x``, or points ``(t, d)``; every row by default. The
-                likelihood (5) holds at any x, so a large sample may be observed at a part of its points.
+        ``locations``, where μ̂ is observed, are row numbers of ``x`` or points ``(t, d)``; every row by default. The
+        likelihood (5) holds at any x, so a large sample may be observed at a part of its points.
         """
         return frozen(self).attach(x, locations=locations)
 
     def prior(self, x: Tensor) -> MultivariateNormal:
         """GP(0, r) at the points ``x`` of shape ``(t, d)``, eq. (3)."""
-        x = check_sample(x, self.kernel.parameters())
-        covariance = self.covariance
-        R = gram(covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance, x)
+        attached = self.attach(x)
+        R = gram(attached.covariance, attached.x)
         return MultivariateNormal(R.new_zeros(R.shape[:-1]), to_linear_operator(R))
 
 
@@ -144,16 +131,15 @@ class ConditionedMeanEmbedding:
     Attributes:
         embedding: the model; from ``condition`` a frozen copy.
         x: the sample, ``(n, d)``.
-        rows: the rows of ``x`` at which μ̂ is observed, ``None`` for points that are not rows.
-        locations: the points at which μ̂ is observed, ``(t, d)``.
+        locations: the points at which μ̂ is observed, ``(t, d)``; ``rows`` are their numbers, if they are rows of x.
         covariance: the prior covariance in use, with its measure.
 
     Raises:
         ValueError: when called, if the points have other columns than the sample, or values that are not finite.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> posterior = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.rand(30, 1))
+        >>> import gpytorch
+        >>> posterior = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.rand(30, 1))
         >>> posterior(torch.rand(4, 1)).variance.shape
         torch.Size([4])
     """
@@ -166,8 +152,7 @@ class ConditionedMeanEmbedding:
         covariance: Kernel | None = None,
     ) -> None:
         self.embedding, self.x = embedding, x
-        every_row = torch.arange(x.shape[-2], device=x.device), x
-        self.rows, self.locations = every_row if locations is None else observation_points(x, locations)
+        self.rows, self.locations = _observation_points(x, locations)
         covariance = embedding.covariance if covariance is None else covariance
         self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
 
@@ -181,11 +166,11 @@ class ConditionedMeanEmbedding:
 
     @property
     def num_locations(self) -> int:
-        """t, the number of points at which μ̂ is observed."""
+        """t, how often μ̂ is observed."""
         return self.locations.shape[-2]
 
     def at(self, rows: Tensor) -> ConditionedMeanEmbedding:
-        """The same sample observed at these rows only."""
+        """The same, observed at these rows only."""
         return ConditionedMeanEmbedding(self.embedding, self.x, rows, self.covariance)
 
     @functools.cached_property
@@ -205,15 +190,17 @@ class ConditionedMeanEmbedding:
         """σ² at the locations: ``(*batch, 1)`` if it is one number, otherwise ``(*batch, t)``."""
         if self.embedding.noise_kind is None:
             return self.embedding.noise.to(self.x).unsqueeze(-1)
-        return central_limit_variance(self.embedding.kernel, self.x, self.locations)
+        return sampling_error(self.embedding.kernel, self.x, self.locations)[1]
 
     def _noise_matrix(self, points: Tensor) -> Tensor:
         """The covariance of the noise at ``points``: ``(*batch, t, t)``."""
-        kernel, kind = self.embedding.kernel, self.embedding.noise_kind
-        if kind == "central-limit":
-            return central_limit_covariance(kernel, self.x, points)
-        noise = self.noise if kind is None else central_limit_variance(kernel, self.x, points)
-        return torch.diag_embed(noise.expand(*noise.shape[:-1], points.shape[-2]))
+        if self.embedding.noise_kind is None:
+            return torch.diag_embed(self.noise.expand(*self.noise.shape[:-1], points.shape[-2]))
+        D, variance = sampling_error(self.embedding.kernel, self.x, points)
+        if self.embedding.noise_kind == "heteroscedastic":
+            return torch.diag_embed(variance)
+        nugget = NUGGET * variance.mean(dim=-1, keepdim=True)
+        return D @ D.mT + torch.diag_embed(nugget.expand(variance.shape))
 
     @property
     def has_finite_rank(self) -> bool:
@@ -227,38 +214,28 @@ class ConditionedMeanEmbedding:
 
     def representation(self, x: Tensor) -> Tensor:
         """r(x, x_i) for the locations x_i, or the features Φ(x) of a prior of finite rank: ``(*batch, t, p)``."""
-        if self.is_low_rank:
-            features: Tensor = self.covariance.features(x)
-            return features
-        return gram(self.covariance, x, self.locations)
+        return self.covariance.features(x) if self.is_low_rank else gram(self.covariance, x, self.locations)
 
     def check_size(self) -> None:
         """Raise if the matrix R of the locations does not fit in memory, before any of it is computed."""
-        remedy = (
-            "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or "
-            "pass measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
-        )
         if not self.is_low_rank:
-            check_memory(self.num_locations, self.x, self.embedding.kernel.batch_shape.numel(), remedy)
+            check_memory(self.num_locations, self.x, self.embedding.kernel.batch_shape.numel(), MEMORY_REMEDY)
 
     @functools.cached_property
     def system(self) -> LinearSystem:
         """The factorized A, the prior covariance of what is observed: R + σ²I where σ² is one number."""
         self.check_size()
-        if self.is_low_rank:
-            Phi = self.covariance.features(self.locations)
-            if self.embedding.noise_kind is None:
-                return FeatureSystem(Phi, self.noise.squeeze(-1).expand(Phi.shape[:-2]))
-            return FeatureSystem(Phi, Phi.new_ones(Phi.shape[:-2]), weights=self.noise.reciprocal())
-        R = gram(self.covariance, self.locations)
+        kind = FeatureSystem if self.is_low_rank else DenseSystem
+        R = self.covariance.features(self.locations) if self.is_low_rank else gram(self.covariance, self.locations)
         if self.embedding.noise_kind is None:
-            return DenseSystem(R, self.noise.squeeze(-1).expand(R.shape[:-2]))
-        return DenseSystem(R + self._noise_matrix(self.locations), R.new_zeros(R.shape[:-2]))
+            return kind(R, self.noise.squeeze(-1).expand(R.shape[:-2]))
+        if self.is_low_rank:
+            return kind(R, R.new_ones(R.shape[:-2]), weights=self.noise.reciprocal())
+        return kind(R + self._noise_matrix(self.locations), R.new_zeros(R.shape[:-2]))
 
     def negative_log_density(self, observed: Tensor | None = None) -> Tensor:
         """−log N(μ̂; 0, A) in nats, the Gaussian part of eq. (13): ``batch``."""
-        observed = self.observed if observed is None else observed
-        return self.system.negative_log_densities(observed.unsqueeze(-1))
+        return self.system.negative_log_densities((self.observed if observed is None else observed).unsqueeze(-1))
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of the posterior at ``x`` (``(t, d)``): ``(*batch, t)``."""
@@ -278,20 +255,33 @@ class ConditionedMeanEmbedding:
 
     def predictive(self, x: Tensor) -> MultivariateNormal:
         """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""
-        posterior = self(x)
-        spread = posterior.covariance_matrix + self._noise_matrix(check_query_points(x, self.x))
-        return MultivariateNormal(posterior.mean, to_linear_operator(spread))
+        posterior, noise = self(x), self._noise_matrix(check_query_points(x, self.x))
+        return MultivariateNormal(posterior.mean, to_linear_operator(posterior.covariance_matrix + noise))
 
     def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
         """The lower and upper end, at each point, of the central interval of probability ``level``."""
         return credible_band(self(x), level)
 
-    def feature_weights(self) -> tuple[Tensor, Tensor]:
-        """Mean ``(*batch, M)`` and covariance of c a posteriori, for priors of finite rank: μ = Φ(·)c, c ~ N(0, I)."""
-        if not self.has_finite_rank:
-            raise ValueError(f"Expected a prior of finite rank, got {self.covariance}. Use a DiscreteMeasure.")
-        Phi = self.covariance.features(self.locations)
-        eye = torch.eye(Phi.shape[-1], dtype=Phi.dtype, device=Phi.device)
-        # c is represented by itself where A is solved through Φ, else by its covariance Φᵀ with the observations
-        representation = eye if self.is_low_rank else Phi.mT
-        return self._mean(representation), self.system.conditional_covariance(representation, lambda: eye)
+
+def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
+    """The ends of pointwise central intervals."""
+    check_share("level", level)
+    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
+    deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
+    return posterior.mean - half * deviation, posterior.mean + half * deviation
+
+
+def _observation_points(x: Tensor, locations: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    """Row numbers (``None`` for points that are not rows) and points at which the embedding is observed."""
+    n = x.shape[-2]
+    if locations is None:
+        return torch.arange(n, device=x.device), x
+    if locations.is_floating_point():
+        return None, check_features(locations, "locations", width=x.shape[-1]).to(x)
+    if locations.dim() != 1 or not locations.numel() or int(locations.min()) < 0 or int(locations.max()) >= n:
+        raise ValueError(
+            f"locations must be points, or a vector of row numbers from 0 to {n - 1}, but have shape "
+            f"{tuple(locations.shape)} and type {locations.dtype}."
+        )
+    locations = locations.to(x.device)
+    return locations, x[..., locations, :]

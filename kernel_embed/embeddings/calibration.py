@@ -7,21 +7,19 @@ them on two scales, their own and the logarithmic one,
            h = \tfrac12 + \tanh(f(x) - \tfrac12), \quad
            g(h) = \log \operatorname{softplus}(h / \epsilon), \; \epsilon = 0.1,
 
-with :math:`a, a' \ge 0` and class offsets :math:`b` fitted on leave-one-out values. Where :math:`f` are probabilities
-of two classes, none below 0.2, :math:`a' = 1` returns them to within 0.02; with more classes it flattens them (0.95 of
-ten becomes 0.525), and a larger :math:`a'` makes up for it. :math:`h` prevents overconfidence where :math:`f` is far
-outside [0, 1], beyond the training values. The objective is
+where :math:`h` prevents overconfidence beyond the training values. :math:`a, a' \ge 0` and :math:`b` minimize
 
 .. math::  -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) + \frac{\kappa}{2n} \lVert b \rVert^2 ,
            \qquad T = \frac{nY + 1/m}{n + 1} .
 
-The targets T are the one-hot labels with one pseudo-observation, shared by all classes; without it
-:math:`a` would grow without limit on data that are separated perfectly.
+The targets T are the labels with one pseudo-observation, shared by all classes; without it :math:`a` would grow
+without limit on data that are separated perfectly.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -46,7 +44,7 @@ from ..validation import (
 from .predictors import MulticlassPredictor
 
 if TYPE_CHECKING:
-    from .multiclass import ConditionedMulticlass
+    from .conditioned import ConditionedMulticlass
 
 BLOCK = 256
 """Points whose covariance is formed at once; only its diagonal is used."""
@@ -59,16 +57,14 @@ SMALLEST_PENALTY = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxCalibration:
-    """p = softmax(a h + a' g(h) + b): ``scales`` (a, a') of shape ``(*batch, 2)``, ``offset`` b ``(*batch, m)``.
+    """p = softmax(a h + a' g(h) + b).
 
     Attributes:
-        scales: (a, a').
-        offset: b.
+        scales: (a, a'), ``(*batch, 2)``.
+        offset: b, ``(*batch, m)``.
 
     Example:
-        >>> from kernel_embed.objectives import SoftmaxCalibration
-        >>> calibration = SoftmaxCalibration(torch.tensor([4.0, 0.0]), torch.zeros(2))
-        >>> calibration.probabilities(torch.tensor([[0.5, 0.5]]))
+        >>> SoftmaxCalibration(torch.tensor([4.0, 0.0]), torch.zeros(2)).probabilities(torch.tensor([[0.5, 0.5]]))
         tensor([[0.5000, 0.5000]])
     """
 
@@ -102,30 +98,21 @@ def smoothed(Y: Tensor, n: float) -> Tensor:
 
 
 def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
-    """The (a, a', b) that minimize q above for decision probabilities ``F`` ``(*batch, n, m)`` and one-hot ``Y``.
-
-    Newton's method with step halving on m + 2 numbers; a scale that would be negative stays at zero. ``F`` is not
-    differentiated. ``weights`` ``(n,)`` say how many rows each row stands for.
+    """The (a, a', b) that minimize the objective above, by Newton's method; ``F`` is not differentiated.
 
     Args:
-        F: out-of-sample decision probabilities, such as leave-one-out values.
-        Y: one-hot or soft labels.
-        penalty: the weight of the squared offsets.
-        weights: of the rows.
-
-    Returns:
-        The calibration.
+        F: out-of-sample decision probabilities, such as leave-one-out values, ``(*batch, n, m)``.
+        Y: one-hot or soft labels, ``(n, m)``.
+        penalty: κ, the weight of the squared offsets.
+        weights: how many rows each row stands for, ``(n,)``.
 
     Raises:
-        TypeError: if an argument is not a tensor of real numbers, or ``penalty`` not a number.
-        ValueError: if ``F`` and ``Y`` have different shapes or values that are not finite, ``penalty`` is not
-            positive, or a weight is not.
+        ValueError: if ``F`` and ``Y`` have different shapes, or ``penalty`` or a weight is not positive.
 
     Example:
-        >>> F = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)
-        >>> Y = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+        >>> F, Y = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9]]), torch.tensor([[1, 0], [1, 0], [0, 1]])
         >>> calibrate(F, Y).probabilities(F).argmax(dim=-1)
-        tensor([0, 0, 1, 1])
+        tensor([0, 0, 1])
     """
     for name, values in (("F", F), ("Y", Y)):
         check_tensor(values, name)
@@ -141,7 +128,16 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None
             "Pass conditioned.Y."
         )
     check_penalty(penalty)
-    return fitted(F, Y.to(F), penalty, check_weights(F, weights))
+    weights = check_weights(F, weights)
+    m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
+    h = saturated(F.detach().double())  # the objective needs float64
+    share = np.full(F.shape[-2], 1.0 / n) if weights is None else as_array(weights) / n
+    ridge = np.full((*F.shape[:-2], m + 2), penalty / n)
+    ridge[..., :2] = SCALE_RIDGE
+    X = as_array(torch.stack([h, log_scale(h)], dim=-3).mT)
+    T = as_array(smoothed(Y.to(F).detach().double(), n).mT)
+    u = F.new_tensor(SoftmaxScaling(X, np.broadcast_to(T, (*F.shape[:-2], *T.shape)), share, ridge).minimize())
+    return SoftmaxCalibration(u[..., :2], u[..., 2:])
 
 
 def check_penalty(penalty: float) -> None:
@@ -150,19 +146,6 @@ def check_penalty(penalty: float) -> None:
         raise ValueError(
             f"Expected a positive, finite penalty, got {penalty}. Give 1.0, or at least {SMALLEST_PENALTY:g}."
         )
-
-
-def fitted(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
-    """:func:`calibrate` without checks."""
-    m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
-    h = saturated(F.detach().double())  # the objective needs float64
-    share = np.full(F.shape[-2], 1.0 / n) if weights is None else as_array(weights) / n
-    ridge = np.full((*F.shape[:-2], m + 2), penalty / n)
-    ridge[..., :2] = SCALE_RIDGE
-    X = as_array(torch.stack([h, log_scale(h)], dim=-3).mT)
-    T = np.broadcast_to(as_array(smoothed(Y.detach().double(), n).mT), (*F.shape[:-2], m, F.shape[-2]))
-    u = F.new_tensor(SoftmaxScaling(X, T, share, ridge).minimize())
-    return SoftmaxCalibration(u[..., :2], u[..., 2:])
 
 
 def as_array(values: Tensor) -> NDArray[np.float64]:
@@ -174,31 +157,22 @@ def as_array(values: Tensor) -> NDArray[np.float64]:
 class CalibratedMulticlass(MulticlassPredictor):
     """A conditioned embedding whose probabilities are calibrated on its leave-one-out values.
 
-    Made by :meth:`kernel_embed.embeddings.ConditionedMulticlass.calibrated`.
-
     Attributes:
         conditioned: the embedding with its data.
         calibration: from its decision probabilities to probabilities.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
-        >>> y = (x.squeeze(-1) > 0.5).long()
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel().double(), num_classes=2)
-        >>> predictor = embedding.condition(x, y).calibrated()
-        >>> predictor.predict(torch.tensor([[0.1], [0.9]], dtype=torch.float64))
+        >>> x = torch.linspace(0, 1, 40).unsqueeze(-1)
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> embedding.condition(x, (x.squeeze(-1) > 0.5).long()).calibrated().predict(torch.tensor([[0.1], [0.9]]))
         tensor([0, 1])
-        >>> lower, upper = predictor.band(torch.tensor([[0.1]], dtype=torch.float64))
-        >>> bool((lower <= upper).all())
-        True
     """
 
+    @torch.no_grad()
     def __init__(self, conditioned: ConditionedMulticlass) -> None:
-        with torch.no_grad():
-            F, Y = conditioned.leave_one_out(), conditioned.Y
-            calibration = calibrate(F, Y, weights=conditioned.row_weights)
-        self.conditioned: ConditionedMulticlass = conditioned
-        self.calibration: SoftmaxCalibration = calibration
+        self.conditioned = conditioned
+        self.calibration = calibrate(conditioned.leave_one_out(), conditioned.Y, weights=conditioned.row_weights)
 
     def __repr__(self) -> str:
         return f"<CalibratedMulticlass of {self.conditioned!r}>"
@@ -220,29 +194,18 @@ class CalibratedMulticlass(MulticlassPredictor):
     def band(
         self, x: Tensor, coverage: float = 0.9, num_draws: int = 1000, seed: int | None = 0
     ) -> tuple[Tensor, Tensor]:
-        r"""Credible limits of the probabilities, given the kernel: how far they would move with other training data.
+        r"""Credible limits of the probabilities, ``(t, m)`` each: how far they would move with other training data.
 
         With a Gaussian process of covariance :math:`s_c^2 k` as prior of each decision probability, and noise
-        :math:`s_c^2 n\lambda`, the posterior is
+        :math:`s_c^2 n\lambda`, where the scale has the highest evidence,
 
         .. math::  f_c(x) \sim N\big(\hat f_c(x),\; s_c^2\, (k(x, x) - k(x)^\top A^{-1} k(x))\big), \qquad
-                   s_c^2 = \tfrac1n Y_c^\top A^{-1} Y_c,
+                   s_c^2 = \tfrac1n Y_c^\top A^{-1} Y_c .
 
-        with the scale of highest evidence. Draws of f go through the calibration; the limits are their quantiles.
-
-        Args:
-            x: points, ``(t, d)``.
-            coverage: of the band at each point and class.
-            num_draws: draws that the quantiles are taken of.
-            seed: of the draws; ``None`` for new ones each time.
-
-        Returns:
-            Lower and upper limits, ``(t, m)`` each.
+        The limits are quantiles of ``num_draws`` draws of f, calibrated; they contain ``coverage`` of them.
 
         Raises:
-            TypeError: if ``num_draws`` or ``seed`` is not a whole number.
-            ValueError: if ``coverage`` is not between 0 and 1, ``num_draws`` is below 2, or the embedding has a batch
-                shape.
+            ValueError: if ``coverage`` is not between 0 and 1, ``num_draws`` is below 2, or there is a batch shape.
         """
         check_share("coverage", coverage)
         generator, conditioned = generator_of(seed, self.conditioned.x.device), self.conditioned
@@ -252,27 +215,21 @@ class CalibratedMulticlass(MulticlassPredictor):
                 "Calibrate each kernel alone."
             )
         x = check_query_points(x, conditioned.x)
-        F, spread = conditioned.mean(x), self._spread(x)
-        size = (check_count("num_draws", num_draws, 2), *F.shape)
-        z = torch.randn(size, generator=generator, dtype=F.dtype, device=F.device)
-        p = self.calibration.probabilities(F + spread * z)
-        levels = F.new_tensor([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
-        if p.numel() == 0:
+        F, size = conditioned.mean(x), check_count("num_draws", num_draws, 2)
+        if F.numel() == 0:
             return F, F  # no points
-        lower, upper = torch.quantile(p, levels, dim=0)
+        z = torch.randn(size, *F.shape, generator=generator, dtype=F.dtype, device=F.device)
+        p = self.calibration.probabilities(F + self._spread(x) * z)
+        lower, upper = torch.quantile(p, F.new_tensor([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage]), dim=0)
         return lower, upper
 
     def _spread(self, x: Tensor) -> Tensor:
         """The standard deviation of f_c(x), ``(t, m)``."""
         conditioned = self.conditioned
-        kernel, phi = conditioned.embedding.kernel, conditioned.representation
-
-        def variance(block: Tensor) -> Tensor:
-            covariance = conditioned.system.conditional_covariance(
-                phi(block), lambda: gram(kernel, block).to(conditioned.x)
-            )
-            return covariance.diagonal().clamp_min(0.0)
-
-        parts = [variance(block) for block in x.split(BLOCK)]
+        kernel, phi, system = conditioned.embedding.kernel, conditioned.representation, conditioned.system
+        variances = [
+            system.conditional_covariance(phi(block), functools.partial(gram, kernel, block)).diagonal()
+            for block in x.split(BLOCK)
+        ]
         scale = (conditioned.Y * conditioned.V).sum(-2) / conditioned.total_weight
-        return (torch.cat(parts).unsqueeze(-1) * scale).sqrt()
+        return (torch.cat(variances).clamp_min(0.0).unsqueeze(-1) * scale).sqrt()

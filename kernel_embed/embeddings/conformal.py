@@ -2,8 +2,7 @@ r"""Conformal prediction: sets that cover at a stated rate for a finite sample, 
 
 Let :math:`s_1, \dots, s_n` be scores of rows that were not used to predict them, and s(x, y) that of a new row. With
 :math:`Q` the :math:`\lceil (1 - \alpha)(n + 1) \rceil`-th smallest of the s_i (infinite if there are too few),
-
-.. math::  C(x) = \{ y : s(x, y) \le Q \} .
+:math:`C(x) = \{ y : s(x, y) \le Q \}`.
 
 =====================  =================================================================  ==========================
 rows of the scores     condition                                                          P(Y ∈ C(X)) is at least
@@ -15,21 +14,44 @@ left out, one model    stable learning; no theorem for a finite sample          
 =====================  =================================================================  ==========================
 
 The first is Vovk et al. 2005, the second Barber et al. 2021 (Theorem 1).
+
+**Recalibration of a whole distribution.** Row i was predicted by :math:`F_i`, and its target occupies the levels
+:math:`[a_i, b_i] = [F_i(y_i-), F_i(y_i)]`, one point unless :math:`F_i` has an atom there. If predictions are
+calibrated, a uniform draw from each of these intervals is uniform on [0, 1]. Its distribution function is estimated by
+
+.. math::  \hat G(u) = \frac1{n + 1} \Big( u + \sum_i \operatorname{clip} \Big( \frac{u - a_i}{b_i - a_i}, 0, 1 \Big)
+           \Big) , \qquad F_{\mathrm{cal}}(y \mid x) = \hat G( F(y \mid x) ) .
+
+The term u stands for the new row; for atoms this is the nonrandomized transform of Czado et al. 2009. Narrow intervals
+are widened to two standard errors of their level on each side, which smooths :math:`\hat G`. If the rows were held out
+and are exchangeable with the new one, then with :math:`k = \lfloor (n + 1) \alpha / 2 \rfloor`, :math:`k' = n + 1 - k`,
+
+.. math::  P \Big( \inf \{ y : F(y \mid X) \ge b_{(k)} \} \le Y \le \inf \{ y : F(y \mid X) > a_{(k')} \} \Big)
+           \ge 1 - \alpha
+
+(Chernozhukov et al. 2021): for :math:`Y` below the lower end :math:`F(Y \mid X) < b_{(k)}`, whose rank is uniform.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..validation import check_features, check_finite, check_query_points, check_share, check_tensor
-from .conditional import ConditionedEmbedding
-from .distribution import support_of
-from .multiclass import check_labels
+from .conditional import check_labels
+from .distribution import Distribution, support_of
+
+if TYPE_CHECKING:
+    from .conditioned import ConditionedEmbedding
 
 BLOCK_NUMBERS = 2**24
+ROUNDING = 1e-9
+"""Rounding error must not turn a product such as 0.9 · 20 into more than 18, or 0.05 · 20 into less than 1."""
 
 
 def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None = None) -> Tensor:
@@ -40,11 +62,7 @@ def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None =
         coverage: 1 − α.
         weights: how many times each score is there, ``(n,)``; n is then their sum.
 
-    Returns:
-        A scalar.
-
     Raises:
-        TypeError: if ``scores`` is not a tensor of real numbers.
         ValueError: if ``coverage`` is not between 0 and 1, or ``scores`` is not a vector or has NaN.
 
     Example:
@@ -56,33 +74,23 @@ def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None =
     if scores.dim() != 1 or bool(scores.isnan().any()):
         raise ValueError(f"Expected n scores without NaN, got shape {tuple(scores.shape)}. Give one for each row.")
     scores = scores if scores.is_floating_point() else scores.to(torch.get_default_dtype())
-    if weights is not None:
-        ordered, order = scores.sort()
-        total = weights[order].cumsum(0)
-        reached = total >= coverage * (float(total[-1]) + 1.0) - 1e-9
-        return ordered[int(reached.int().argmax())] if bool(reached.any()) else scores.new_tensor(math.inf)
-    n = len(scores)
-    # Rounding error must not turn a product such as 0.9 · 20 into 19.
-    rank = math.ceil(coverage * (n + 1) - 1e-9)
-    return scores.sort().values[rank - 1] if rank <= n else scores.new_tensor(math.inf)
+    ordered, order = scores.sort()
+    total = torch.ones_like(scores).double().cumsum(0) if weights is None else weights[order].cumsum(0)
+    reached = total >= coverage * (float(total[-1:].sum()) + 1.0) - ROUNDING
+    return ordered[int(reached.int().argmax())] if bool(reached.any()) else scores.new_tensor(math.inf)
 
 
 def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
-    """How far y is outside its interval ``(n, 2)``, negative inside: max(lo − y, y − hi), ``(n,)``.
+    """Nonconformity scores: how far y is outside its interval, negative inside: max(lo − y, y − hi), ``(n,)``.
 
     Args:
-        interval: lower and upper ends.
+        interval: lower and upper ends, ``(n, 2)``.
         y: targets, ``(n,)``.
 
-    Returns:
-        Nonconformity scores, for :func:`conformal_quantile`.
-
     Raises:
-        TypeError: if an argument is not a tensor of real numbers.
         ValueError: if ``interval`` is not ``(n, 2)`` and ``y`` not ``(n,)``.
 
     Example:
-        >>> from kernel_embed.embeddings import interval_scores
         >>> interval_scores(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([0.25, 3.0]))
         tensor([-0.2500,  2.0000])
     """
@@ -96,16 +104,14 @@ def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
         )
     check_finite(y, "y")
     if bool(interval.isnan().any()):
-        raise ValueError(
-            f"Expected intervals without NaN, got {int(interval.isnan().sum())} NaN. Leave those rows out."
-        )
+        raise ValueError(f"Expected intervals without NaN, got {int(interval.isnan().sum())} NaN. Omit those rows.")
     return torch.maximum(interval[..., 0] - y, y - interval[..., 1])
 
 
 def prediction_sets(
     left_out: Tensor, y: Tensor, probabilities: Tensor, coverage: float = 0.9, weights: Tensor | None = None
 ) -> Tensor:
-    """The classes with 1 − p_c(x) ≤ Q, and always the most probable one: a mask ``(t, m)``.
+    """A mask ``(t, m)`` of the classes with 1 − p_c(x) ≤ Q, and always the most probable one.
 
     Args:
         left_out: probabilities of the classes at n left-out or held-out rows, ``(n, m)``.
@@ -114,27 +120,22 @@ def prediction_sets(
         coverage: 1 − α; see the module docstring for what it guarantees.
         weights: how many times each row is there, ``(n,)``; 1 each by default.
 
-    Returns:
-        ``True`` for the classes in the set.
-
     Raises:
-        TypeError: if an argument is not a tensor of numbers.
         ValueError: if the two have different numbers of classes, or ``y`` is not one class number for each row.
 
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.7, 0.3]])
-        >>> new = torch.tensor([[0.95, 0.05], [0.55, 0.45]])
-        >>> prediction_sets(p, torch.tensor([0, 0, 1, 1]), new, coverage=0.8)
+        >>> prediction_sets(p, torch.tensor([0, 0, 1, 1]), torch.tensor([[0.95, 0.05], [0.55, 0.45]]), coverage=0.8)
         tensor([[ True, False],
                 [ True,  True]])
     """
     left_out, probabilities = check_features(left_out, "left_out"), check_features(probabilities, "probabilities")
-    if probabilities.shape[-1] != left_out.shape[-1]:
+    m = left_out.shape[-1]
+    if probabilities.shape[-1] != m:
         raise ValueError(
-            f"Expected probabilities of {left_out.shape[-1]} classes, got {probabilities.shape[-1]}. Give those of one "
-            "classifier."
+            f"Expected probabilities of {m} classes, got {probabilities.shape[-1]}. Give those of one classifier."
         )
-    y = check_labels(left_out, y, left_out.shape[-1])
+    y = check_labels(left_out, y, m)
     if y.dim() != 1:
         raise ValueError("Expected class numbers y, got soft labels. Give the number of each row's class.")
     scores = 1.0 - left_out.gather(-1, y.reshape(-1, 1)).squeeze(-1)
@@ -144,7 +145,7 @@ def prediction_sets(
 
 @torch.no_grad()
 def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, coverage: float = 0.9) -> Tensor:
-    r"""Intervals for a real target that cover with probability at least 1 − 2α = 2·``coverage`` − 1: ``(t, 2)``.
+    r"""Intervals ``(t, 2)`` for a real target that cover with probability at least 1 − 2α = 2·``coverage`` − 1.
 
     For every row i the embedding without it has a closed form, at x_i and at any x (with groups, :math:`w_i R_i` is a
     sum over the group, which is left out as a whole): with w = A⁻¹k(x),
@@ -164,18 +165,13 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
         x: new points, ``(t, d)``.
         coverage: 1 − α.
 
-    Returns:
-        Lower and upper ends.
-
     Raises:
         TypeError: if the rows have weights.
-        ValueError: if ``coverage`` is not between 0 and 1, or ``x`` has other columns than the data.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(60, 1, dtype=torch.float64)
-        >>> y = x.squeeze(-1) + 0.1 * torch.randn(60, dtype=torch.float64)
-        >>> conditioned = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel().double()).condition(x, y)
+        >>> x = torch.rand(60, 1)
+        >>> conditioned = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).condition(x, x.squeeze(-1))
         >>> jackknife_plus_interval(conditioned, x[:3]).shape
         torch.Size([3, 2])
     """
@@ -183,52 +179,104 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
     if conditioned.row_weights is not None:
         raise TypeError("Jackknife+ intervals need exchangeable rows, but these have weights.")
     x = check_query_points(x, conditioned.x)
-    models = _LeftOut(conditioned)
-    n, levels = conditioned.num_data, (0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage))
-    scores = interval_scores(_quantiles(models.at_own_rows(), levels, models.support), models.y)
-    rank = math.ceil(coverage * (n + 1) - 1e-9)
+    y, units = conditioned.real_targets(), conditioned.units
+    support, n, rank = support_of(y), len(y), math.ceil(coverage * (len(y) + 1) - ROUNDING)
     if rank > n:
-        return torch.tensor([-math.inf, math.inf]).to(models.y).repeat(len(x), 1)
-    ends = []
-    for rows in x.split(max(1, BLOCK_NUMBERS // models.R.numel())):
-        interval = _quantiles(models.at(rows), levels, models.support)
-        low, high = interval[..., 0] - scores, interval[..., 1] + scores
-        ends.append(torch.stack([-(-low).kthvalue(rank, dim=-1).values, high.kthvalue(rank, dim=-1).values], dim=-1))
-    return torch.cat(ends)
+        return torch.tensor([-math.inf, math.inf]).to(y).repeat(len(x), 1)
 
-
-class _LeftOut:
-    """The n leave-one-out embeddings, as distribution functions before rearrangement."""
-
-    def __init__(self, conditioned: ConditionedEmbedding) -> None:
-        self.conditioned, self.y = conditioned, conditioned.real_targets()
-        self.support = support_of(self.y)
-        self.G = (self.y.unsqueeze(-1) <= self.support).to(self.y)
-        ones = torch.ones_like(self.G[:, :1])
-        self.R, self.b = conditioned.left_out_residuals(self.G), conditioned.left_out_residuals(ones)
-        rest = len(ones) - self._of_group(ones, 0)
-        self.marginal = (self.G.sum(0) - self._of_group(self.G, 0)) / rest.clamp_min(1.0)
-
-    def _of_group(self, values: Tensor, dim: int) -> Tensor:
+    def of_group(values: Tensor, dim: int) -> Tensor:
         """The sum over the rows that are left out with each row: the row itself without groups."""
-        units = self.conditioned.units
         if units is None or units.labels is None:
             return values
         return torch.zeros_like(values).index_add_(dim, units.labels, values).index_select(dim, units.labels)
 
-    def at_own_rows(self) -> Tensor:
-        """F̂_{−i}(t_j | x_i), ``(n, s)``: there Σ_j w_j 1{y_j ≤ t} without i is 1{y_i ≤ t} − R_i(t)."""
-        return self.G - self.R + self.b * self.marginal
+    def interval(F: Tensor) -> Tensor:
+        """Quantiles of unsorted functions ``(..., s)``: after sorting, #{F < q} values precede the first ≥ q."""
+        index = torch.stack([(q > F).sum(-1) for q in (0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage))], dim=-1)
+        return support[index.clamp_max(len(support) - 1)]
 
-    def at(self, x: Tensor) -> Tensor:
-        """F̂_{−i}(t_j | x), ``(t, n, s)``."""
-        w = self.conditioned.weights(x).mT
-        missing = 1.0 - w.sum(-1, keepdim=True) + self._of_group(w * self.b.squeeze(-1), -1)
-        without = self._of_group(w.unsqueeze(-1) * self.R, -2)
-        return (w @ self.G).unsqueeze(-2) - without + missing.unsqueeze(-1) * self.marginal
+    G = (y.unsqueeze(-1) <= support).to(y)
+    ones = torch.ones_like(G[:, :1])
+    R, b = conditioned.left_out_residuals(G), conditioned.left_out_residuals(ones)
+    marginal = (G.sum(0) - of_group(G, 0)) / (n - of_group(ones, 0)).clamp_min(1.0)
+    # at x_i, Σ_j w_j 1{y_j ≤ t} without i is 1{y_i ≤ t} − R_i(t)
+    scores = interval_scores(interval(G - R + b * marginal), y)
+    ends = []
+    for rows in x.split(max(1, BLOCK_NUMBERS // R.numel())):
+        w = conditioned.weights(rows).mT
+        rest = 1.0 - w.sum(-1, keepdim=True) + of_group(w * b.squeeze(-1), -1)
+        F = (w @ G).unsqueeze(-2) - of_group(w.unsqueeze(-1) * R, -2) + rest.unsqueeze(-1) * marginal
+        low, high = (interval(F) + torch.stack([-scores, scores], dim=-1)).unbind(-1)
+        ends.append(torch.stack([-(-low).kthvalue(rank, dim=-1).values, high.kthvalue(rank, dim=-1).values], dim=-1))
+    return torch.cat(ends)
 
 
-def _quantiles(F: Tensor, levels: tuple[float, float], support: Tensor) -> Tensor:
-    """Quantiles of unsorted functions ``(..., s)``: after sorting, #{F < q} values precede the first ≥ q."""
-    index = torch.stack([(level > F).sum(-1) for level in levels], dim=-1)
-    return support[index.clamp_max(len(support) - 1)]
+@dataclasses.dataclass(frozen=True)
+class Recalibration:
+    """Ĝ of the module docstring: a ``below``, b ``upto`` and row ``weights`` with mean 1, ``(n,)`` each."""
+
+    below: Tensor
+    upto: Tensor
+    weights: Tensor | None = None
+
+    @classmethod
+    def from_rows(cls, distribution: Distribution, y: Tensor, weights: Tensor | None = None) -> Recalibration:
+        """From left-out or held-out predictions for targets ``y`` ``(n,)``; only ratios of ``weights`` matter."""
+        pit = distribution.pit(y)
+        return cls(pit[..., 0], pit[..., 1], None if weights is None else weights / weights.mean())
+
+    @property
+    def num_rows(self) -> int:
+        """n."""
+        return len(self.below)
+
+    @functools.cached_property
+    def _knots(self) -> tuple[Tensor, Tensor]:
+        """The ends of all intervals, ascending, and Ĝ there; Ĝ is linear in between."""
+        n, middle = self.num_rows, 0.5 * (self.below + self.upto)
+        error = (middle * (1.0 - middle) / (n + 1)).sqrt()
+        half = torch.maximum(0.5 * (self.upto - self.below), 2.0 * error).clamp(0.5 / (n + 1), 0.5)
+        middle = torch.minimum(torch.maximum(middle, half), 1.0 - half)  # within [0, 1]
+        ones = middle.new_ones(1)
+        a, b = torch.cat([middle - half, 0.0 * ones]).clamp_min(0.0), torch.cat([middle + half, ones]).clamp_max(1.0)
+        slope = torch.cat([torch.ones_like(middle) if self.weights is None else self.weights, ones]) / (b - a)
+        knots, order = torch.cat([a, b]).sort()
+        slopes = torch.cat([slope, -slope])[order].cumsum(0)[:-1].clamp_min(0.0)
+        values = torch.cat([0.0 * ones, (slopes * knots.diff()).cumsum(0)])
+        return knots, values / values[-1]
+
+    def __call__(self, F: Tensor) -> Tensor:
+        """Ĝ(F), elementwise, for levels F in [0, 1]."""
+        knots, values = self._knots
+        right = torch.searchsorted(knots, F.contiguous(), right=True).clamp(1, len(knots) - 1)
+        left = right - 1
+        share = (F - knots[left]) / (knots[right] - knots[left]).clamp_min(torch.finfo(F.dtype).tiny)
+        return torch.lerp(values[left], values[right], share.clamp(0.0, 1.0))
+
+    def recalibrated(self, distribution: Distribution) -> Distribution:
+        """F_cal, on the same support. The last value has all mass above it."""
+        F = self(distribution.F)
+        return Distribution(distribution.support, torch.cat([F[..., :-1], torch.ones_like(F[..., -1:])], dim=-1))
+
+    def interval(self, recalibrated: Distribution, coverage: float, *, guaranteed: bool) -> Tensor:
+        """From the quantile α/2 to 1 − α/2 of F_cal, moved outwards as far as the guarantee requires: ``(t, 2)``.
+
+        Both ends are infinite if there are too few rows for this coverage, and one of them if more than α/2 of their
+        targets lie beyond the support on that side.
+        """
+        low, high = self._levels(coverage, guaranteed)
+        infinite = torch.full_like(recalibrated.F[..., 0], math.inf)
+        lower = recalibrated.quantile(low) if low > 0.0 else -infinite
+        upper = recalibrated.quantile(high) if high < 1.0 else infinite
+        return torch.stack([lower, upper], dim=-1)
+
+    def _levels(self, coverage: float, guaranteed: bool) -> tuple[float, float]:
+        n, tail = self.num_rows, 0.5 * (1.0 - coverage)
+        if not guaranteed:
+            return (tail, 1.0 - tail) if coverage * (n + 1) <= n + ROUNDING else (0.0, 1.0)
+        k = math.floor(tail * (n + 1) + ROUNDING)
+        if k == 0:
+            return 0.0, 1.0
+        low, high = self(self.upto.kthvalue(k).values), self(self.below.kthvalue(n + 1 - k).values)
+        beyond = torch.nextafter(high, torch.ones_like(high))  # its quantile is the first y with F > a
+        return min(tail, float(low)), max(1.0 - tail, float(beyond))

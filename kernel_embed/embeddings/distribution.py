@@ -2,14 +2,13 @@ r"""The distribution P(Y | X = x) of a real target, for each point x.
 
 An embedding of real targets gives a signed measure with weights :math:`v = 1/n + w - (\sum_j w_j)/n`,
 :math:`w = A^{-1} \mathbf k(x)`, on the training targets: the missing or excess mass is that of the marginal
-distribution. Its distribution function is linear in the data,
+distribution. Its distribution function is linear in the data, but need not be monotone:
 
 .. math::  \hat F(t \mid x) = \sum_j v_j \mathbf 1\{y_j \le t\}
-           = \bar F(t) + \mathbf k(x)^\top A^{-1} \big( \mathbf 1\{y \le t\} - \bar F(t) \big) ,
+           = \bar F(t) + \mathbf k(x)^\top A^{-1} \big( \mathbf 1\{y \le t\} - \bar F(t) \big) .
 
-but need not be monotone. Predictions use its *monotone rearrangement*: the values :math:`\hat F(t_1), \dots, \hat
-F(t_s)` at the ordered targets, sorted and clipped to [0, 1]. Its mean squared distance over the :math:`t_j` to any
-distribution function is never larger than that of the original function, and quantiles never cross.
+Predictions use its *monotone rearrangement*: the values at the ordered targets, sorted and clipped to [0, 1]. It is
+never farther from any distribution function, in mean squared distance, than the original, and quantiles never cross.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..validation import (
+    all_finite,
     check_array,
     check_count,
     check_finite,
@@ -39,11 +39,7 @@ class Distribution:
 
     Args:
         support: t_1 < … < t_s, ``(s,)``.
-        values: F̂(t_j) for every point x, ``(*batch, t, s)``, rearranged here: sorted and clipped to [0, 1].
-
-    Attributes:
-        support: t.
-        F: the distribution functions at the support, ``(*batch, t, s)``.
+        values: F̂(t_j) for every point x, ``(*batch, t, s)``, rearranged here to ``F``: sorted and clipped to [0, 1].
 
     Example:
         >>> distribution = Distribution(torch.tensor([0.0, 1.0, 3.0]), torch.tensor([[0.5, 0.2, 1.0]]))
@@ -65,15 +61,13 @@ class Distribution:
         """P(Y ≤ t): ``(*batch, t)``, or ``(*batch, t, k)`` for k thresholds.
 
         Raises:
-            TypeError: if ``t`` is not made of real numbers.
             ValueError: if ``t`` is neither a number nor a vector, or has NaN.
         """
         thresholds = self._places(t, "t")
         if thresholds.dim() > 1 or bool(thresholds.isnan().any()):
             raise ValueError(f"Expected thresholds t as a number or a vector without NaN, got {thresholds.tolist()}.")
         below = torch.searchsorted(self.support, thresholds.reshape(-1).contiguous(), right=True)
-        padded = torch.cat([torch.zeros_like(self.F[..., :1]), self.F], dim=-1)
-        F = padded[..., below]
+        F = torch.cat([torch.zeros_like(self.F[..., :1]), self.F], dim=-1)[..., below]
         return F.squeeze(-1) if thresholds.dim() == 0 else F
 
     def exceedance(self, t: float | Tensor) -> Tensor:
@@ -88,9 +82,12 @@ class Distribution:
         """
         levels = self._places(q, "q")
         check_levels(levels)
-        index = torch.searchsorted(self.F.contiguous(), levels.reshape(-1).expand(*self.F.shape[:-1], -1).contiguous())
-        quantiles = self.support[index.clamp_max(len(self.support) - 1)]
+        quantiles = self._inverse(levels.reshape(-1).expand(*self.F.shape[:-1], -1).contiguous())
         return quantiles.squeeze(-1) if levels.dim() == 0 else quantiles
+
+    def _inverse(self, levels: Tensor) -> Tensor:
+        index = torch.searchsorted(self.F.contiguous(), levels)
+        return self.support[index.clamp_max(len(self.support) - 1)]
 
     def interval(self, coverage: float = 0.9) -> Tensor:
         """The central interval, from the quantile (1 − coverage)/2 to (1 + coverage)/2: ``(*batch, t, 2)``.
@@ -116,19 +113,15 @@ class Distribution:
         """k independent draws by inverse transform: ``(*batch, t, k)``.
 
         Raises:
-            TypeError: if ``k`` or ``seed`` is not a whole number.
             ValueError: if ``k`` is below 1, or ``seed`` is negative.
         """
         shape = (*self.F.shape[:-1], check_count("k", k))
-        u = torch.rand(shape, generator=generator_of(seed), dtype=self.F.dtype).to(self.F.device)
-        index = torch.searchsorted(self.F.contiguous(), u)
-        return self.support[index.clamp_max(len(self.support) - 1)]
+        return self._inverse(torch.rand(shape, generator=generator_of(seed), dtype=self.F.dtype).to(self.F.device))
 
     def density(self, t: Tensor, bandwidth: float) -> Tensor:
         """The density of the distribution smoothed by a Gaussian of scale ``bandwidth``, at t ``(k,)``: (…, t, k).
 
         Raises:
-            TypeError: if ``bandwidth`` is not a number.
             ValueError: if ``bandwidth`` is not positive and finite, or ``t`` is not finite.
         """
         width = check_number("bandwidth", bandwidth)
@@ -139,11 +132,7 @@ class Distribution:
         return self.probabilities @ (torch.exp(-0.5 * z.square()) / (bandwidth * math.sqrt(2.0 * math.pi)))
 
     def crps(self, y: Tensor) -> Tensor:
-        """∫ (F(t) − 1{y ≤ t})² dt for one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t)``.
-
-        Raises:
-            ValueError: if there is not one finite outcome for each point.
-        """
+        """∫ (F(t) − 1{y ≤ t})² dt for one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t)``."""
         y = self._outcomes(y).unsqueeze(-1)
         gaps, left, F = self.support.diff(), self.support[:-1], self.F[..., :-1]
         # Of a gap, the part above y counts (1 − F)², that below F²; outside the support F is 0 or 1.
@@ -153,13 +142,7 @@ class Distribution:
         return inside + outside.squeeze(-1)
 
     def pit(self, y: Tensor) -> Tensor:
-        """The levels F(y−), F(y) of one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t, 2)``.
-
-        A uniform draw between them, the probability integral transform, is uniform if predictions are calibrated.
-
-        Raises:
-            ValueError: if there is not one finite outcome for each point.
-        """
+        """The levels F(y−), F(y) of one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t, 2)``."""
         y = self._outcomes(y)
         index = torch.stack([torch.searchsorted(self.support, y, right=right) for right in (False, True)], dim=-1)
         F = torch.cat([torch.zeros_like(self.F[..., :1]), self.F[..., :-1], torch.ones_like(self.F[..., :1])], dim=-1)
@@ -180,62 +163,6 @@ class Distribution:
             check_tensor(values, name)
             return values.to(self.support)
         return torch.tensor(check_array(values, name)).to(self.support)  # a copy: arrays of pandas may be read-only
-
-
-class RealTargetPredictor:
-    """P(Y | X) as a distribution, for every class that implements :meth:`distribution`.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(30, 1, dtype=torch.float64)
-        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x.squeeze(-1))
-        >>> predictor.interval(0.9, x[:3]).shape, predictor.quantile(0.5, x[:3]).shape
-        (torch.Size([3, 2]), torch.Size([3]))
-    """
-
-    def distribution(self, x: Tensor) -> Distribution:
-        """P(Y | X = x) of a real target, for each of the points ``x`` ``(t, d)``.
-
-        Raises:
-            TypeError: if there is no single real target, or the predictor does not hold it.
-        """
-        raise no_distribution(self)
-
-    def cdf(self, t: float | Tensor, x: Tensor) -> Tensor:
-        """P(Y ≤ t | X = x): ``(*batch, t)``, or ``(*batch, t, k)`` for k thresholds."""
-        return self.distribution(x).cdf(t)
-
-    def exceedance(self, t: float | Tensor, x: Tensor) -> Tensor:
-        """P(Y > t | X = x), as :meth:`cdf`."""
-        return self.distribution(x).exceedance(t)
-
-    def quantile(self, q: float | Tensor, x: Tensor) -> Tensor:
-        """The quantiles of Y given X = x: ``(*batch, t)``, or ``(*batch, t, k)`` for k levels. They never cross."""
-        return self.distribution(x).quantile(q)
-
-    def interval(self, coverage: float, x: Tensor) -> Tensor:
-        """The central interval of this probability: ``(*batch, t, 2)``. It is the model's own; see ``conformal``."""
-        return self.distribution(x).interval(coverage)
-
-    def variance(self, x: Tensor) -> Tensor:
-        """Var[Y | X = x]: ``(*batch, t)``."""
-        return self.distribution(x).variance
-
-    def density(self, t: Tensor, x: Tensor, bandwidth: float) -> Tensor:
-        """The density of Y given X = x, smoothed by a Gaussian of scale ``bandwidth``: ``(*batch, t, k)``."""
-        return self.distribution(x).density(t, bandwidth)
-
-    def sample(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
-        """k draws of Y given X = x: ``(*batch, t, k)``."""
-        return self.distribution(x).sample(k, seed)
-
-
-def no_distribution(predictor: RealTargetPredictor) -> TypeError:
-    """The error if there is no real target, or the predictor does not store it."""
-    return TypeError(
-        f"{type(predictor).__name__} holds no real target, so it has no distribution function. For class labels use "
-        "probabilities(x); otherwise use embedding.condition(x, y), which holds its targets."
-    )
 
 
 def support_of(y: Tensor) -> Tensor:
@@ -261,3 +188,42 @@ def check_levels(q: Tensor) -> None:
         raise ValueError(
             f"Expected quantile levels between 0 and 1, both excluded, as a number or a vector, got {q.tolist()}."
         )
+
+
+def clip_normalize(p: Tensor) -> Tensor:
+    """eq. (6): max{p_c, 0} / Σ_j max{p_j, 0}; uniform where no entry is positive.
+
+    Args:
+        p: decision probabilities, ``(*batch, t, m)``.
+
+    Raises:
+        ValueError: if ``p`` has no rows, integers, or values that are not finite.
+
+    Example:
+        >>> clip_normalize(torch.tensor([[1.5, 0.5, -0.2]]))
+        tensor([[0.7500, 0.2500, 0.0000]])
+    """
+    check_tensor(p, "p")
+    check_finite(p, "p")
+    if p.dim() == 0 or p.shape[-1] == 0 or not p.is_floating_point():
+        raise ValueError(f"p must have rows of floating-point numbers, not shape {tuple(p.shape)} in {p.dtype}.")
+    tiny, positive = torch.finfo(p.dtype).tiny, p.clamp_min(0.0)
+    total = positive.sum(dim=-1, keepdim=True)
+    if not all_finite(total):  # the sum overflows, the shares do not
+        positive = positive / positive.amax(dim=-1, keepdim=True).clamp_min(tiny)
+        total = positive.sum(dim=-1, keepdim=True)
+    return torch.where(total > 0, positive / total.clamp_min(tiny), 1.0 / p.shape[-1])
+
+
+def information(p: Tensor) -> Tensor:
+    """−p log p where p > 0, else 0, with a finite derivative everywhere."""
+    return torch.where(p > 0, -p * p.clamp_min(torch.finfo(p.dtype).tiny).log(), 0.0)
+
+
+def resampled_rows(w: Tensor, k: int, seed: int | None = None, row_weights: Tensor | None = None) -> Tensor:
+    """k rows for each point, ``(t, k)``, by w + (1 − Σw) p, clipped at 0 and normalized; p: shares of rows."""
+    check_count("k", k)
+    w = w.mT
+    p = torch.ones_like(w[0]) if row_weights is None else row_weights
+    v = clip_normalize(w + (1.0 - w.sum(-1, keepdim=True)) * (p / p.sum()))
+    return torch.multinomial(v, k, replacement=True, generator=generator_of(seed, v.device))

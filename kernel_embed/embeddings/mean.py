@@ -1,34 +1,44 @@
-r"""The kernel mean embedding of a sample, eqs. (1) and (2), its shrinkage, eq. (9), and its sampling error, eq. (6).
+r"""Embedded distributions: mean embeddings of samples, their shrinkage, and the rules of probability on them.
 
 .. math::
-    \mu_P = \int k(\cdot, x)\, P(dx), \qquad \hat\mu = \sum_i \beta_i\, k(\cdot, x_i), \quad \beta_i = 1/n , \\
-    \check\mu_\lambda = \hat\Sigma (\hat\Sigma + \lambda I)^{-1} \hat\mu = \sum_i \beta_i k(\cdot, x_i), \qquad
-    \beta = (K + n\lambda I)^{-1} [\hat\mu(x_1), \dots, \hat\mu(x_n)]^\top , \\
-    \operatorname{Cov}[\hat\mu(x), \hat\mu(y)] \approx \frac1n \operatorname{Cov}_j[k(x_j, x), k(x_j, y)]
-    = (D D^\top)_{xy}, \qquad D_{xj} = \frac{k(x, x_j) - \hat\mu(x)}{\sqrt{n (n - 1)}} .
+    \mu_P &= \int k(\cdot, x)\, P(dx), \qquad \hat\mu = \sum_i \beta_i\, k(\cdot, x_i), \quad \beta_i = 1/n
+        & (1, 2) \\
+    \check\mu_\lambda &= \hat\Sigma (\hat\Sigma + \lambda I)^{-1} \hat\mu = \sum_i \beta_i k(\cdot, x_i), \quad
+        \beta = (K + n\lambda I)^{-1} [\hat\mu(x_1), \dots, \hat\mu(x_n)]^\top                               & (9)
+
+Let P(Y | X) be embedded from pairs :math:`(x_i, y_i)`, and a new distribution π of X from points :math:`u_j` with
+weights :math:`\gamma_j`. With :math:`\alpha = A^{-1} K_{xu} \gamma`,
+
+.. math::
+    \text{sum}   &: \quad \mu_Y = \int P(Y \mid x)\, \pi(dx) \approx \sum_i \alpha_i\, l(\cdot, y_i) \\
+    \text{chain} &: \quad \mu_{YX} \approx \sum_{i, j} B_{ij}\, l(\cdot, y_i) \otimes k(\cdot, u_j), \quad
+                    B = A^{-1} K_{xu} \operatorname{diag}(\gamma) \\
+    \text{Bayes} &: \quad \mu_{X \mid y} \approx \sum_i w_i\, k(\cdot, x_i), \qquad
+                    w = (L + \eta D^{-1})^{-1} \mathbf l(y), \quad D = \operatorname{diag}(\alpha_+)
+
+The first two are those of Song et al. 2013. In the third, α is the weight of each pair under π; the posterior is the
+conditional embedding of X given Y with these row weights, clipped at zero so that it remains a least squares problem
+(Fukumizu et al. 2013 square the operator instead).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.parameters import frozen
-from ..kernels.structure import check_columns, check_kernel
+from ..kernels.structure import check_kernel
 from ..linalg import DenseSystem
-from ..validation import check_features, check_memory, check_query_points, check_sample, check_share, check_tensor
-from .base import KernelEmbedding, RegularizedEmbedding
+from ..validation import check_features, check_memory, check_number, check_query_points, check_tensor
+from .conditional import ConditionalEmbedding, KernelEmbedding, RegularizedEmbedding
+from .conditioned import ConditionedEmbedding
+from .representation import by_rows
 
-NoiseKind = Literal["heteroscedastic", "central-limit"]
-NUGGET = 1e-4
-"""Independent noise relative to that of the central limit theorem, whose covariance alone is singular."""
 BLOCK_ENTRIES = 2**24
 """Entries of a block of the Gram matrix where only its row sums are needed."""
 
@@ -41,18 +51,14 @@ class MeanEmbedding(KernelEmbedding):
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> kernel = RBFKernel().double()
-        >>> kernel.lengthscale = 1.0
-        >>> mean = MeanEmbedding(kernel).condition(torch.tensor([[0.0], [1.0]], dtype=torch.float64))
-        >>> mean(torch.tensor([[0.0]], dtype=torch.float64))         # ½ (1 + e^{−½})
-        tensor([0.8033], dtype=torch.float64)
+        >>> MeanEmbedding(RBFKernel()).condition(torch.zeros(2, 1))(torch.zeros(1, 1))
+        tensor([1.])
     """
 
     def attach(self, x: Tensor) -> WeightedEmbedding:
         """The embedding of the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
-        x = check_sample(x, self.kernel.parameters())
-        check_columns(self.kernel, x.shape[-1])
-        return WeightedEmbedding(self.kernel, x, x.new_full((x.shape[-2],), 1.0 / x.shape[-2]))
+        x = self.checked_sample(x)
+        return WeightedEmbedding(self.kernel, x, x.new_full((len(x),), 1.0 / len(x)))
 
     def condition(self, x: Tensor) -> WeightedEmbedding:
         """The embedding of the sample ``x`` of shape ``(n, d)``, with a frozen copy of the kernel."""
@@ -68,15 +74,11 @@ class WeightedEmbedding:
         weights: β, ``(*batch, n)``.
 
     Raises:
-        TypeError: if ``kernel`` is not a kernel, or ``x`` or ``weights`` not a tensor of real numbers.
-        ValueError: if there is not one weight for each row of ``x``; when called, if the points have other columns
-            than ``x``.
+        ValueError: if there is not one weight for each row; when called, if the points have other columns than ``x``.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.tensor([[0.0], [1.0]])
-        >>> mean = ke.embeddings.WeightedEmbedding(gpytorch.kernels.RBFKernel(), x, torch.tensor([0.5, 0.5]))
-        >>> mean(torch.rand(4, 1)).shape
+        >>> from gpytorch.kernels import RBFKernel
+        >>> WeightedEmbedding(RBFKernel(), torch.zeros(2, 1), torch.tensor([0.5, 0.5]))(torch.rand(4, 1)).shape
         torch.Size([4])
     """
 
@@ -92,18 +94,14 @@ class WeightedEmbedding:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The values at ``x`` (``(t, d)``): ``(*batch, t)``."""
-        x = check_query_points(x, self.x)
-        rows = max(1, BLOCK_ENTRIES // self.x.shape[-2])
-        parts = [gram(self.kernel, block, self.x) @ self.weights.unsqueeze(-1) for block in x.split(rows, dim=-2)]
-        return torch.cat(parts, dim=-2).squeeze(-1)
+        x, rows = check_query_points(x, self.x), max(1, BLOCK_ENTRIES // len(self.x))
+        return by_rows(lambda block: gram(self.kernel, block, self.x) @ self.weights.unsqueeze(-1), x, rows).squeeze(-1)
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor) -> Tensor:
         """Σ_i β_i g(x_i), the estimate of E[g(X)], for values ``(n,)`` or ``(n, q)``; exact for g in the RKHS."""
         values = torch.as_tensor(g(self.x) if callable(g) else g).to(self.weights)
-        if values.dim() not in (1, 2) or values.shape[0] != self.x.shape[0]:
-            raise ValueError(
-                f"Expected the values of g at the {self.x.shape[0]} points, got shape {tuple(values.shape)}."
-            )
+        if values.dim() not in (1, 2) or len(values) != len(self.x):
+            raise ValueError(f"Expected the values of g at the {len(self.x)} points, got shape {tuple(values.shape)}.")
         return self.weights @ values
 
     def inner(self, other: WeightedEmbedding) -> Tensor:
@@ -117,76 +115,169 @@ class WeightedEmbedding:
         return self.inner(self) - 2.0 * self.inner(other) + other.inner(other)
 
 
-class ShrinkageMeanEmbedding(RegularizedEmbedding):
+class ShrinkageMeanEmbedding(MeanEmbedding, RegularizedEmbedding):
     """The estimator μ̌_λ of eq. (9), which shrinks μ̂ along the directions in which the data vary least.
 
     It is the posterior mean of :class:`kernel_embed.BayesianMeanEmbedding` with prior covariance k in place of r and
-    noise σ² = nλ.
-
-    The arguments are those of :class:`RegularizedEmbedding`.
+    noise σ² = nλ. The arguments are those of :class:`RegularizedEmbedding`.
 
     Example:
-        >>> import gpytorch
-        >>> x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
-        >>> shrunk = ShrinkageMeanEmbedding(gpytorch.kernels.RBFKernel(), regularization=0.1).condition(x)
-        >>> bool(shrunk.inner(shrunk) < 1)
-        True
+        >>> from gpytorch.kernels import RBFKernel
+        >>> ShrinkageMeanEmbedding(RBFKernel(), regularization=1.0).condition(torch.zeros(2, 1))(torch.zeros(1, 1))
+        tensor([0.5000])
     """
 
     def attach(self, x: Tensor) -> WeightedEmbedding:
         """μ̌_λ for the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
-        x = check_sample(x, self.kernel.parameters())
-        check_columns(self.kernel, x.shape[-1])
-        check_memory(x.shape[-2], x, self.batch_shape.numel(), "Shrink the embedding of a part of the rows.")
+        x = self.checked_sample(x)
+        check_memory(len(x), x, self.batch_shape.numel(), "Shrink the embedding of a part of the rows.")
         K = gram(self.kernel, x)
-        ridge = (x.shape[-2] * self.regularization.to(K)).expand(K.shape[:-2])
+        ridge = (len(x) * self.regularization.to(K)).expand(K.shape[:-2])
         # eq. (9): β = (K + nλI)⁻¹ μ̂(x)
         beta = DenseSystem(K, ridge).solve(K.mean(dim=-1, keepdim=True))
         return WeightedEmbedding(self.kernel, x, beta.squeeze(-1))
 
-    def condition(self, x: Tensor) -> WeightedEmbedding:
-        """μ̌_λ for the sample ``x`` of shape ``(n, d)``, with a frozen copy of the kernel."""
-        return frozen(self).attach(x)
+
+class JointEmbedding:
+    """Σ_ij B_ij l(·, y_i) ⊗ k(·, u_j), the embedding of a joint distribution of Y and X.
+
+    Attributes:
+        y: the y_i, ``(n, q)``.
+        u: the u_j, ``(m, d)``.
+        weights: B, ``(n, m)``.
+
+    Example:
+        >>> JointEmbedding(torch.ones(3, 1), torch.ones(2, 1), torch.ones(3, 2)).expectation(lambda y, x: y * x)
+        tensor(6.)
+    """
+
+    def __init__(self, y: Tensor, u: Tensor, weights: Tensor) -> None:
+        self.y, self.u, self.weights = y, u, weights
+
+    def expectation(self, g: Callable[[Tensor, Tensor], Tensor] | Tensor) -> Tensor:
+        """E[g(Y, X)] = Σ_ij B_ij g(y_i, u_j).
+
+        g is a function of ``y`` ``(n, 1, q)`` and ``x`` ``(1, m, d)``, or its values ``(n, m)``.
+
+        Raises:
+            ValueError: if g does not have one value for each pair.
+        """
+        values = torch.as_tensor(g(self.y.unsqueeze(1), self.u.unsqueeze(0)) if callable(g) else g).to(self.weights)
+        if values.dim() == 3 and values.shape[-1] == 1:
+            values = values.squeeze(-1)
+        if values.shape != self.weights.shape:
+            raise ValueError(
+                f"Expected one value of g for each pair (y_i, u_j), of shape {tuple(self.weights.shape)}, got "
+                f"{tuple(values.shape)}. Give lambda y, x: (y * x).sum(-1), say."
+            )
+        return (self.weights * values).sum()
 
 
-def deviations(kernel: Kernel, x: Tensor, points: Tensor) -> Tensor:
-    """D with DDᵀ the covariance of μ̂ of the sample ``x`` at ``points``, eq. (6): ``(*batch, t, n)``."""
-    K = gram(kernel, points, x)
-    n = x.shape[-2]
-    return (K - K.mean(dim=-1, keepdim=True)) / math.sqrt(n * max(n - 1, 1))
+def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> WeightedEmbedding:
+    """The distribution of Y when X has the distribution ``prior``: Σ α_i l(·, y_i).
+
+    Args:
+        conditioned: the embedding of P(Y | X) with its data; its ``target_kernel`` is l.
+        prior: an embedded distribution of X, such as ``MeanEmbedding(kernel).condition(u)``.
+
+    Raises:
+        TypeError: if ``conditioned`` holds no data, or ``prior`` is not an embedded distribution.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from gpytorch.kernels import RBFKernel
+        >>> x = torch.linspace(-3, 3, 200).unsqueeze(-1)
+        >>> embedding = ke.ConditionalEmbedding(RBFKernel(), 1e-6, target_kernel=RBFKernel())
+        >>> prior = ke.MeanEmbedding(embedding.kernel).condition(torch.tensor([[0.5], [1.5]]))
+        >>> doubled = sum_rule(embedding.condition(x, 2 * x), prior)      # Y = 2X
+        >>> round(doubled.expectation(lambda y: y.squeeze(-1)).item(), 2)
+        2.0
+    """
+    y = _check_pairs(conditioned, prior)
+    kernel, alpha = _transported(conditioned, prior)
+    return WeightedEmbedding(kernel, y, alpha)
 
 
-def central_limit_variance(kernel: Kernel, x: Tensor, points: Tensor) -> Tensor:
-    """Var_j[k(x_j, x)] / n at ``points``, kept off zero, where k is the same for every x_j: ``(*batch, t)``."""
-    # eq. (6), its diagonal
-    variance = deviations(kernel, x, points).square().sum(dim=-1)
-    return variance + 1e-6 * variance.detach().mean(dim=-1, keepdim=True) + torch.finfo(variance.dtype).eps
+def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> JointEmbedding:
+    """The joint distribution of Y and X when X has the distribution ``prior``.
+
+    Args:
+        conditioned: the embedding of P(Y | X) with its data.
+        prior: an embedded distribution of X.
+
+    Raises:
+        TypeError: if ``conditioned`` holds no data, or ``prior`` is not an embedded distribution.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, kernel = torch.rand(100, 1), gpytorch.kernels.RBFKernel()
+        >>> conditioned = ke.ConditionalEmbedding(kernel).condition(x, 2 * x)
+        >>> chain_rule(conditioned, ke.MeanEmbedding(kernel).condition(x[:10])).weights.shape
+        torch.Size([100, 10])
+    """
+    y = _check_pairs(conditioned, prior)
+    return JointEmbedding(y, prior.x, conditioned.weights(prior.x) * prior.weights)
 
 
-def central_limit_covariance(kernel: Kernel, x: Tensor, points: Tensor) -> Tensor:
-    """The joint covariance at ``points`` with a nugget: ``(*batch, t, t)``."""
-    D, variance = deviations(kernel, x, points), central_limit_variance(kernel, x, points)
-    nugget = NUGGET * variance.mean(dim=-1, keepdim=True)
-    return D @ D.mT + torch.diag_embed(nugget.expand(variance.shape))
+def bayes_rule(
+    conditioned: ConditionedEmbedding, prior: WeightedEmbedding, regularization: float = 1e-3
+) -> ConditionedEmbedding:
+    """P(X | Y) under the distribution ``prior`` of X: an embedding that predicts X from observations y.
+
+    Args:
+        conditioned: the embedding of P(Y | X) with its data; its ``target_kernel`` is l.
+        prior: an embedded distribution of X.
+        regularization: λ of the embedding of X given Y; η is λ times the total weight.
+
+    Raises:
+        ValueError: if ``regularization`` is not positive and finite, or no pair counts under the prior.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from gpytorch.kernels import RBFKernel
+        >>> x, embedding = 6 * torch.rand(400, 1) - 3, ke.ConditionalEmbedding(RBFKernel(), 1e-3, RBFKernel())
+        >>> prior = ke.MeanEmbedding(embedding.kernel).condition(torch.randn(400, 1))
+        >>> posterior = bayes_rule(embedding.condition(x, x + 0.5 * torch.randn(400, 1)), prior)
+        >>> exact = 1.0 / (1 + 0.25)                       # E[X | Y = 1] for X ~ N(0, 1) and noise of variance ¼
+        >>> abs(posterior.distribution(torch.ones(1, 1)).mean.item() - exact) < 0.15
+        True
+    """
+    y = _check_pairs(conditioned, prior)
+    if not 0.0 < check_number("regularization", regularization) < math.inf:
+        raise ValueError(f"Expected a positive, finite regularization, got {regularization}. Give 1e-3, say.")
+    kernel, alpha = _transported(conditioned, prior)
+    counts = (alpha > 0).nonzero().squeeze(-1)
+    if len(counts) == 0:
+        raise ValueError("No training pair has a positive weight under this prior. Use one with mass near the data.")
+    y, x, weights = y[counts], conditioned.x[counts], alpha[counts]
+    # Normalized to sum to the number of rows, as in every system.
+    weights = weights * (len(counts) / weights.sum())
+    embedding = ConditionalEmbedding(kernel, regularization, conditioned.embedding.kernel).to(y)
+    return embedding.condition(y, x.squeeze(-1) if x.shape[-1] == 1 else x, weights)
 
 
-def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
-    """Pointwise central intervals of probability ``level``."""
-    check_share("level", level)
-    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
-    deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
-    return posterior.mean - half * deviation, posterior.mean + half * deviation
+@torch.no_grad()
+def _transported(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> tuple[Kernel, Tensor]:
+    """l, and α = A⁻¹K_xu γ, the weight of each pair (x_i, y_i) when X has the distribution ``prior``: ``(n,)``."""
+    kernel = conditioned.embedding.target_kernel
+    if kernel is None:
+        raise ValueError("The embedding has no target kernel l. Pass target_kernel=l to ConditionalEmbedding.")
+    if prior.weights.dim() != 1 or len(conditioned.embedding.batch_shape) > 0:
+        raise ValueError("Embeddings with a batch shape are not supported here. Use one element of the batch.")
+    return kernel, conditioned.weights(prior.x) @ prior.weights.to(conditioned.x)
 
 
-def observation_points(x: Tensor, locations: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Row numbers (``None`` for points that are not rows) and points at which the embedding is observed."""
-    if locations.is_floating_point():
-        return None, check_features(locations, "locations", width=x.shape[-1]).to(x)
-    n = x.shape[-2]
-    if locations.dim() != 1 or not locations.numel() or int(locations.min()) < 0 or int(locations.max()) >= n:
-        raise ValueError(
-            f"locations must be points, or a vector of row numbers from 0 to {n - 1}, but have shape "
-            f"{tuple(locations.shape)} and type {locations.dtype}."
+def _check_pairs(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Tensor:
+    """The targets y as columns, ``(n, q)``, of arguments of the right kind."""
+    if not isinstance(conditioned, ConditionedEmbedding):
+        raise TypeError(
+            f"Expected P(Y | X) embedded with its data, got {type(conditioned).__name__}. Give "
+            "ConditionalEmbedding(kernel, target_kernel=l).condition(x, y), before the distribution of X."
         )
-    locations = locations.to(x.device)
-    return locations, x[..., locations, :]
+    if not isinstance(prior, WeightedEmbedding):
+        raise TypeError(
+            f"Expected an embedded distribution of X, got {type(prior).__name__}. Give "
+            "MeanEmbedding(kernel).condition(u) for a sample u of it."
+        )
+    y = conditioned.y.to(conditioned.x)
+    return check_features(y.reshape(len(y), -1), "y")

@@ -1,8 +1,7 @@
 r"""Predictors of P(Y | X): the methods that all of them share.
 
-Exact embeddings, explicit features, Nyström approximations, iterative solutions, rows on several machines, compressed
-embeddings and averages over a posterior share these methods. Most are linear: a subclass supplies only a representation
-of new points and coefficients,
+Most of them are linear: exact embeddings, explicit features, Nyström approximations, iterative solutions, rows on
+several machines and compressed embeddings supply only a representation of new points and coefficients,
 
 .. math::  \mathbb E[Y \mid X = x] \approx \mathbf f(x) = \mathbf C^\top \boldsymbol\varphi(x),
            \qquad \boldsymbol\varphi(x) = \mathbf k(x) \text{ or the explicit features of } x .
@@ -19,13 +18,12 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from .distribution import Distribution, RealTargetPredictor, indicators, no_distribution, support_of
-from .probabilities import clip_normalize, information, resampled_rows
+from ..kernels.gram import Function
+from .distribution import Distribution, clip_normalize, indicators, information, resampled_rows, support_of
 from .representation import LinearMap, Representation
-from .resolution import Function
 
 if TYPE_CHECKING:
-    from .multiclass import MulticlassEmbedding
+    from .conditional import MulticlassEmbedding
 
 Entropy = Literal["clip-normalized", "expected-information"]
 
@@ -33,17 +31,15 @@ _MAPS: weakref.WeakKeyDictionary[LinearPredictor, dict[str, LinearMap]] = weakre
 """Resolved maps; kept apart from the predictors, which are copied, pickled and saved without them."""
 
 
-class ConditionalPredictor(RealTargetPredictor, abc.ABC):
-    """Predictions of P(Y | X) for targets of any kind.
+class ConditionalPredictor(abc.ABC):
+    """Predictions of P(Y | X) for targets of any kind; those of a real target follow from :meth:`distribution`.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(30, 1, dtype=torch.float64)
-        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x)
-        >>> isinstance(predictor, ke.embeddings.ConditionalPredictor)
-        True
-        >>> predictor.expectation(lambda y: y.square(), x[:3]).shape           # E[Y² | X = x]
-        torch.Size([3, 1])
+        >>> x = torch.rand(30, 1)
+        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).condition(x, 2 * x.squeeze(-1))
+        >>> predictor.expectation(lambda y: y.square(), x[:3]).shape, predictor.interval(0.9, x[:3]).shape
+        (torch.Size([3]), torch.Size([3, 2]))
     """
 
     @abc.abstractmethod
@@ -52,15 +48,52 @@ class ConditionalPredictor(RealTargetPredictor, abc.ABC):
 
     @abc.abstractmethod
     def expectation(self, g: Function | Tensor, x: Tensor) -> Tensor:
-        """E[g(Y) | X = x], eq. (2).
+        """E[g(Y) | X = x], eq. (2): ``(*batch, t)``, or ``(*batch, t, q)`` where g has q values.
 
-        Args:
-            g: a function of the training targets, or its values ``(n,)`` or ``(n, q)`` there.
-            x: points of shape ``(t, d)``.
-
-        Returns:
-            ``(*batch, t)``, or ``(*batch, t, q)`` where g has q values.
+        ``g`` is a function of the training targets, or its values ``(n,)`` or ``(n, q)`` there.
         """
+
+    def distribution(self, x: Tensor) -> Distribution:
+        """P(Y | X = x) of a real target, for each of the points ``x`` ``(t, d)``.
+
+        Raises:
+            TypeError: if there is no single real target, or the predictor does not hold it.
+        """
+        raise self._without_distribution()
+
+    def _without_distribution(self) -> TypeError:
+        return TypeError(
+            f"{type(self).__name__} holds no real target, so it has no distribution function. For class labels use "
+            "probabilities(x); otherwise use embedding.condition(x, y), which holds its targets."
+        )
+
+    def cdf(self, t: float | Tensor, x: Tensor) -> Tensor:
+        """P(Y ≤ t | X = x): ``(*batch, t)``, or ``(*batch, t, k)`` for k thresholds."""
+        return self.distribution(x).cdf(t)
+
+    def exceedance(self, t: float | Tensor, x: Tensor) -> Tensor:
+        """P(Y > t | X = x), as :meth:`cdf`."""
+        return self.distribution(x).exceedance(t)
+
+    def quantile(self, q: float | Tensor, x: Tensor) -> Tensor:
+        """The quantiles of Y given X = x: ``(*batch, t)``, or ``(*batch, t, k)`` for k levels. They never cross."""
+        return self.distribution(x).quantile(q)
+
+    def interval(self, coverage: float, x: Tensor) -> Tensor:
+        """The central interval of this probability: ``(*batch, t, 2)``. It is the model's own; see ``conformal``."""
+        return self.distribution(x).interval(coverage)
+
+    def variance(self, x: Tensor) -> Tensor:
+        """Var[Y | X = x]: ``(*batch, t)``."""
+        return self.distribution(x).variance
+
+    def density(self, t: Tensor, x: Tensor, bandwidth: float) -> Tensor:
+        """The density of Y given X = x, smoothed by a Gaussian of scale ``bandwidth``: ``(*batch, t, k)``."""
+        return self.distribution(x).density(t, bandwidth)
+
+    def sample(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k draws of Y given X = x: ``(*batch, t, k)``."""
+        return self.distribution(x).sample(k, seed)
 
 
 class LinearPredictor(ConditionalPredictor):
@@ -68,12 +101,14 @@ class LinearPredictor(ConditionalPredictor):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(30, 1, dtype=torch.float64)
-        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x)
-        >>> by_hand = predictor.representation(x[:3]) @ predictor.coefficients
-        >>> bool(torch.allclose(by_hand, predictor.mean(x[:3])))
+        >>> x = torch.rand(30, 1)
+        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).condition(x, 2 * x)
+        >>> bool(torch.allclose(predictor.representation(x) @ predictor.coefficients, predictor.mean(x), atol=1e-5))
         True
     """
+
+    y: Tensor | None = None
+    """The training targets; ``None`` if they are not stored, as after one pass over the data."""
 
     @property
     @abc.abstractmethod
@@ -84,11 +119,6 @@ class LinearPredictor(ConditionalPredictor):
     @abc.abstractmethod
     def coefficients(self) -> Tensor:
         """C, ``(*batch, p, m)``."""
-
-    @property
-    def training_targets(self) -> Tensor | None:
-        """The training targets; ``None`` if they are not stored, as after one pass over the data."""
-        return None
 
     @property
     def row_weights(self) -> Tensor | None:
@@ -111,14 +141,16 @@ class LinearPredictor(ConditionalPredictor):
         """
         raise self._without_data()
 
+    def _without_data(self) -> TypeError:
+        return TypeError(
+            f"{type(self).__name__} does not hold its training data. Use embedding.condition(x, y), or "
+            "approximate(embedding, x, y, ...) with tensors."
+        )
+
     def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
         """k training rows for each point, drawn with the weights v = 1/n + w − (Σw)/n, clipped at 0 and normalized.
 
-        ``y[rows]`` are draws of Y given X = x for targets of any kind: vectors, labels, structures. ``(t, k)``.
-
-        Raises:
-            TypeError: if the predictor does not hold its data, or ``k`` or ``seed`` is not a whole number.
-            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
+        ``y[rows]`` are draws of Y given X = x for targets of any kind, such as vectors and labels: ``(t, k)``.
         """
         return resampled_rows(self.weights(x), k, seed, self.row_weights)
 
@@ -128,9 +160,9 @@ class LinearPredictor(ConditionalPredictor):
         Raises:
             TypeError: if they are not stored, or are not real numbers.
         """
-        y = self.training_targets
-        if y is None:
-            raise no_distribution(self)
+        y = self.y
+        if y is None or isinstance(self, MulticlassPredictor):  # class labels have no order
+            raise self._without_distribution()
         if y.numel() != y.shape[0]:
             raise TypeError(
                 f"A distribution function needs one real target for each row, but the targets have shape "
@@ -139,34 +171,24 @@ class LinearPredictor(ConditionalPredictor):
             )
         return y.reshape(-1).to(self.coefficients)
 
-    def _without_data(self) -> TypeError:
-        return TypeError(
-            f"{type(self).__name__} does not hold its training data. Use embedding.condition(x, y), or "
-            "approximate(embedding, x, y, ...) with tensors."
-        )
-
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x] for the targets as an n × m matrix: ``(*batch, t, m)``."""
         return self.evaluate(self.representation.check(x))
 
     def evaluate(self, x: Tensor) -> Tensor:
         """:meth:`mean` at points that are checked already."""
-        return self._mean_map()(x)
+        return self.prepare()(x)
 
-    def prepare(self) -> None:
-        """Resolve the kernel now, and not at the first prediction."""
-        self._mean_map()
-
-    def _mean_map(self) -> LinearMap:
+    def prepare(self) -> LinearMap:
+        """f as a function of checked points; the kernel is resolved at the first call."""
         return self._map("mean", lambda: self.coefficients)
 
     def _map(self, name: str, coefficients: Callable[[], Tensor]) -> LinearMap:
-        """φ(x) C for the coefficients of this ``name``, with the kernel resolved at the first call."""
         maps = _MAPS.setdefault(self, {})
         if name in maps:
             return maps[name]
         linear = LinearMap(self.representation, coefficients())
-        if linear.resolved:
+        if linear.is_resolved:
             maps[name] = linear
         return linear
 
@@ -175,14 +197,11 @@ class LinearPredictor(ConditionalPredictor):
 
         Raises:
             TypeError: if the predictor does not hold the training targets.
-            ValueError: if ``g`` does not return one value, or one row, for each training target.
         """
-        y = self.training_targets
-        if y is None:
+        if self.y is None:
             raise self._without_data()
-        like = self.coefficients
-        values = torch.as_tensor(g(y) if callable(g) else g, dtype=like.dtype, device=like.device)
-        n = y.shape[0]
+        n, like = self.y.shape[0], self.coefficients
+        values = torch.as_tensor(g(self.y) if callable(g) else g, dtype=like.dtype, device=like.device)
         if values.dim() == 0 or values.shape[0] != n or values.dim() > 2:
             raise ValueError(
                 f"Expected the values of g at the {n} training targets, of shape ({n},) or ({n}, q), got "
@@ -196,9 +215,8 @@ class LinearPredictor(ConditionalPredictor):
     def distribution(self, x: Tensor) -> Distribution:
         """P(Y | X = x) of a real target, by one distribution function for each point; see the class returned."""
         support, F, _ = self._cumulative
-        return Distribution(
-            support, F + self._map("distribution", lambda: self._cumulative[2])(self.representation.check(x))
-        )
+        map = self._map("distribution", lambda: self._cumulative[2])
+        return Distribution(support, F + map(self.representation.check(x)))
 
     @functools.cached_property
     def _cumulative(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,22 +232,12 @@ class MulticlassPredictor(ConditionalPredictor):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
-        >>> predictor = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2).condition(x, y)
-        >>> isinstance(predictor, ke.embeddings.MulticlassPredictor), predictor.probabilities(x).sum(-1)
-        (True, tensor([1., 1.]))
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> embedding.condition(torch.eye(2), torch.tensor([0, 1])).probabilities(torch.eye(2)).sum(-1)
+        tensor([1., 1.])
     """
 
     embedding: MulticlassEmbedding
-    distribution = RealTargetPredictor.distribution  # class labels have probabilities, and no order
-
-    def real_targets(self) -> Tensor:
-        """Class labels are not real numbers.
-
-        Raises:
-            TypeError: always.
-        """
-        raise no_distribution(self)
 
     @property
     def num_classes(self) -> int:
@@ -251,10 +259,8 @@ class MulticlassPredictor(ConditionalPredictor):
     def entropy(self, x: Tensor, kind: Entropy = "clip-normalized") -> Tensor:
         """The entropy of Y given X = x in nats: ``(*batch, t)``.
 
-        Args:
-            x: points of shape ``(t, d)``.
-            kind: ``"clip-normalized"`` is h̃ of eq. (33), never negative; ``"expected-information"`` is ĥ of eq. (37),
-                the embedding's own expectation of −log p̂, which may fall slightly below zero.
+        ``"clip-normalized"`` is h̃ of eq. (33), never negative; ``"expected-information"`` is ĥ of eq. (37), the
+        embedding's own expectation of −log p̂, which may fall slightly below zero.
 
         Raises:
             ValueError: if ``kind`` is neither of the two.
@@ -267,12 +273,7 @@ class MulticlassPredictor(ConditionalPredictor):
         raise ValueError(f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}.")
 
     def expectation(self, g: Function | Tensor, x: Tensor) -> Tensor:
-        """E[g(Y) | X = x], eq. (2).
-
-        Args:
-            g: a function of class numbers, or its values ``(m,)`` or ``(m, q)`` at the classes; with stored data
-                also its values at the training labels.
-            x: points of shape ``(t, d)``.
+        """E[g(Y) | X = x], eq. (2), for a function g of class numbers, or its values ``(m,)``, ``(m, q)``, ``(n,)``.
 
         Raises:
             TypeError: if ``g`` is neither a function of class numbers nor values.

@@ -24,11 +24,9 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from ..kernels import gram
-from ..kernels.smoothed.kernel import SmoothedKernel
-from ..kernels.smoothed.measures import NUM_ATOMS, DiscreteMeasure
+from ..kernels.smoothed import NUM_ATOMS, DiscreteMeasure, SmoothedKernel
 from ..validation import check_features, generator_of
-from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
-from .mean import credible_band
+from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
 
 
 class Witness:
@@ -40,15 +38,12 @@ class Witness:
         y: the sample of Q, ``(m, d)``.
 
     Raises:
-        TypeError: if a sample is not a tensor of real numbers.
         ValueError: if the samples have different columns, no rows, or values that are not finite.
 
     Example:
         >>> import gpytorch
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> x, y = (torch.randn(200, 1, generator=generator) for _ in range(2))
         >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel(), noise=0.01)
-        >>> witness = Witness(embedding, x, y + 3.0)
+        >>> witness = Witness(embedding, torch.randn(200, 1), torch.randn(200, 1) + 3.0)
         >>> witness(torch.tensor([[0.0], [3.0]])).mean.sign()           # more of P at 0, more of Q at 3
         tensor([ 1., -1.])
     """
@@ -76,10 +71,9 @@ class Witness:
         return credible_band(self(x), level)
 
     def squared_distance(self, num_atoms: int = NUM_ATOMS) -> SquaredDistancePosterior:
-        """The posterior of MMD² = ‖μ_P − μ_Q‖² in the RKHS of k.
+        """The posterior of MMD² = ‖μ_P − μ_Q‖² in the RKHS of k, which exists where ν is finite.
 
-        It exists where ν is finite. Under any other measure than a discrete one, ν is replaced by the empirical
-        distribution of ``num_atoms`` points of the pooled sample, as its ``repr`` says.
+        Any measure but a discrete one is replaced by ``num_atoms`` points of the pooled sample.
         """
         first, second = self.first, self.second
         if not first.has_finite_rank:
@@ -100,56 +94,44 @@ class SquaredDistancePosterior:
     .. math::  \mathbb E = \delta^\top G \delta + \operatorname{tr} GS, \qquad
                \operatorname{Var} = 4 \delta^\top G S G \delta + 2 \operatorname{tr} (GS)^2 .
 
-    Attributes:
-        num_atoms: M.
-        mean: the posterior mean of MMD².
-        variance: its posterior variance.
-
     Args:
         first: the posterior of μ_P, under a discrete measure.
         second: that of μ_Q, under the same.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).double()
-        >>> first, second = torch.randn(30, 1, dtype=torch.float64), 3 + torch.randn(30, 1, dtype=torch.float64)
-        >>> distance = ke.Witness(embedding, first, second).squared_distance()
-        >>> bool(distance.mean > 0), bool(distance.variance > 0)
-        (True, True)
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> bool(ke.Witness(embedding, torch.randn(30, 1), 3 + torch.randn(30, 1)).squared_distance().mean > 0)
+        True
     """
 
     def __init__(self, first: ConditionedMeanEmbedding, second: ConditionedMeanEmbedding) -> None:
-        covariance = first.covariance
-        assert isinstance(covariance, SmoothedKernel)
-        measure = covariance.measure
+        assert isinstance(first.covariance, SmoothedKernel)
+        measure = first.covariance.measure
         assert isinstance(measure, DiscreteMeasure)
-        root = measure.weights.to(first.x).sqrt()
-        atoms = measure.atoms.to(first.x)
+        root, atoms = measure.weights.to(first.x).sqrt(), measure.atoms.to(first.x)
         self.num_atoms = measure.num_atoms
-        self._G = gram(covariance.base_kernel, atoms) * root * root.unsqueeze(-1)
-        (mean1, covariance1), (mean2, covariance2) = first.feature_weights(), second.feature_weights()
-        self._delta, self._S = mean1 - mean2, covariance1 + covariance2
+        self._G: Tensor = gram(first.embedding.kernel, atoms) * root * root.unsqueeze(-1)
+        (mean1, covariance1), (mean2, covariance2) = feature_weights(first), feature_weights(second)
+        self._delta: Tensor = mean1 - mean2
+        self._S: Tensor = covariance1 + covariance2
 
     @property
     def mean(self) -> Tensor:
         """E[MMD²]: ``batch``. Posterior uncertainty adds to it, so it is not zero where the samples agree."""
-        spread: Tensor = (self._G * self._S).sum((-2, -1))
-        return self.between_means + spread
+        return self.between_means + (self._G * self._S).sum((-2, -1))
 
     @property
     def between_means(self) -> Tensor:
         """δᵀGδ, the squared distance of the two posterior means: ``batch``. The rest of :attr:`mean` is uncertainty."""
-        value: Tensor = torch.einsum("...i,...ij,...j->...", self._delta, self._G, self._delta)
-        return value
+        return _form(self._G, self._delta)
 
     @property
     def variance(self) -> Tensor:
         """Var[MMD²]: ``batch``."""
         GS = self._G @ self._S
         side = (self._G @ self._delta.unsqueeze(-1)).squeeze(-1)
-        linear: Tensor = torch.einsum("...i,...ij,...j->...", side, self._S, side)
-        square: Tensor = (GS * GS.mT).sum((-2, -1))
-        return 4.0 * linear + 2.0 * square
+        return 4.0 * _form(self._S, side) + 2.0 * (GS * GS.mT).sum((-2, -1))
 
     @functools.cached_property
     def _spectrum(self) -> tuple[Tensor, Tensor]:
@@ -176,3 +158,20 @@ class SquaredDistancePosterior:
 
     def __repr__(self) -> str:
         return f"SquaredDistancePosterior(discrete measure with {self.num_atoms} atoms)"
+
+
+def _form(A: Tensor, v: Tensor) -> Tensor:
+    """vᵀAv."""
+    return (v * (A @ v.unsqueeze(-1)).squeeze(-1)).sum(-1)
+
+
+def feature_weights(posterior: ConditionedMeanEmbedding) -> tuple[Tensor, Tensor]:
+    """Mean ``(*batch, M)`` and covariance of c a posteriori, for a prior of finite rank: μ = Φ(·)c, c ~ N(0, I)."""
+    if not posterior.has_finite_rank:
+        raise ValueError(f"Expected a prior of finite rank, got {posterior.covariance}. Use a DiscreteMeasure.")
+    Phi = posterior.covariance.features(posterior.locations)
+    eye = torch.eye(Phi.shape[-1], dtype=Phi.dtype, device=Phi.device)
+    # c is represented by itself where A is solved through Φ, else by its covariance Φᵀ with the observations
+    representation = eye if posterior.is_low_rank else Phi.mT
+    mean = representation @ posterior.system.coefficients(posterior.observed.unsqueeze(-1))
+    return mean.squeeze(-1), posterior.system.conditional_covariance(representation, lambda: eye)

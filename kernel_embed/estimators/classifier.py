@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass
-from ..linalg import Units
-from ..objectives import Objective, default_objective
-from ..progress import progress_bar
-from ..resources import few_threads
-from ..splits import RandomState, group_numbers, seed_of
-from ..tabular.encoder import TableEncoder, plain_matrix, validate_table
-from ..validation import check_memory
+from ..bounds import Bound
+from ..embeddings import ConditionedMulticlass, clip_normalize, prediction_sets
+from ..learning import FitResult
+from ..objectives import Objective, SoftmaxCalibration
+from ..objectives.bounds import generalization_bound
+from ..runtime import few_threads, progress_bar
+from ..splits import Floats, RandomState, seed_of
+from ..tabular.encoder import TableEncoder, encode_table, plain_matrix, table_tags, validate_table
 from .conditioning import Table
-from .default import EXACT, NUM_STAGES, learn_default
-from .distinct import distinct_rows
-from .distributed import fit_on_ranks, updated
+from .default import NUM_STAGES, check_room, learn_default
+from .distributed import fit_on_ranks
+from .importance import HeldOut, ImportanceMixin, classifier_held_out
 from .pooled import PooledPredictor
-from .prediction import ClassifierPredictions, Floats, Labels, read_labels
-from .single_kernel import KernelChoice, SingleKernel, check_settings
-
-TALL_COPIES, WIDE_COPIES = 8, 15
-"""Measured peak memory of a fit in copies of the encoded table, for 10⁶ × 20 and 150 × 20,000."""
-
-WIDE = "Give fewer columns or rows; with partial_fit, or torchrun and distributed=True, rows can come in parts."
+from .single_kernel import learn_single
+from .targets import KernelChoice, Targets, check_settings, read_labels
 
 
-class MulticlassEmbeddingClassifier(ClassifierPredictions):
+class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
     """A multiclass classifier that learns its kernels, without a validation set, from a table of any kind.
 
     By default it learns several kernels, on the columns and on their ranks. It validates each on rows that were not
@@ -59,20 +56,17 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         learning_rate: of Adam, with mini-batches.
         random_state: seed of every random choice.
         device: where to compute; ``None`` for the CPU.
-        distributed: each of several ranks started by ``torchrun`` passes its own rows to :meth:`fit`, and all get the
-            same classifier. For one kernel use :class:`kernel_embed.scale.ShardedEmbedding` instead.
+        distributed: each rank started by ``torchrun`` passes its own rows to :meth:`fit`, and all get the same
+            classifier. For one kernel use :class:`kernel_embed.scale.ShardedEmbedding` instead.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Attributes:
         classes_: the labels.
-        encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns; ``None`` if one kernel is learned on an
-            unscaled matrix of numbers.
-        conditioned_: the fitted predictor: :class:`kernel_embed.estimators.PooledPredictor`, or the one embedding
-            with its data.
+        encoder_: the :class:`kernel_embed.tabular.TableEncoder`; ``None`` for one kernel on a matrix of numbers.
+        conditioned_: a :class:`kernel_embed.estimators.PooledPredictor`, or the one embedding with its data.
         embedding_: the learned embedding; of a pool the one with the largest weight, on transformed rows.
-        inverse_lengthscales_: how fast the kernels change along each column, by name, as shares that sum to 1. A share
-            is large for a column that the kernels tell rows apart by, useful or not; for what a column contributes to
-            predictions see :meth:`permutation_importance`. Not for one kernel.
+        inverse_lengthscales_: how fast the kernels of a pool change along each column, by name, as shares that sum to
+            1. For what a column contributes to predictions see :meth:`permutation_importance`.
         calibration_: the :class:`kernel_embed.objectives.SoftmaxCalibration` of one kernel, or ``None``.
         result_: the :class:`kernel_embed.learning.FitResult` of one kernel, or ``None``.
 
@@ -83,6 +77,12 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         >>> classifier.score(x[1::2], y[1::2]) > 0.9
         True
     """
+
+    conditioned_: PooledPredictor | ConditionedMulticlass
+    calibration_: SoftmaxCalibration | None
+    result_: FitResult | None
+    _table: Table
+    _weight_scale: float | None
 
     def __init__(
         self,
@@ -124,16 +124,9 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         self.progress = progress
 
     def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> MulticlassEmbeddingClassifier:
-        """Learn from a table.
-
-        n, in the ridge nλ, in penalties and in bounds, is the number of distinct rows; of rows with the same inputs and
-        different labels, all are counted.
+        """Learn from a table; n, in ridge, penalties and bounds, is the number of distinct rows.
 
         Args:
             X: a matrix, or a data frame with numbers, texts, booleans, dates and missing cells.
@@ -154,11 +147,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         return self._fit(X, y, sample_weight, groups=groups)
 
     def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> MulticlassEmbeddingClassifier:
         """Add rows without starting over; the first call is :meth:`fit`.
 
@@ -174,11 +163,11 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         if not hasattr(self, "conditioned_"):
             return self._fit(X, y, sample_weight, classes)
         X = validate_table(self, X, reset=False)
-        X, labels, _ = _weighted(X, read_labels(X, y, sample_weight, self.classes_))
-        new, self._importances = self._distinct(self._matrix(X), labels), None
+        X, targets, _ = read_labels(X, y, sample_weight, self.classes_).without_zero_weights(X)
+        new, self._importances = self._distinct(X, targets.times(self._class_factors)), None
         if isinstance(self.conditioned_, PooledPredictor):
             with few_threads(len(self._table.x)):
-                self.conditioned_, self._table = updated(self.conditioned_, self._table, new)
+                self.conditioned_, self._table = self.conditioned_.updated(self._table, new)
         else:
             self.conditioned_ = self.conditioned_.updated(new.x, new.y, new.weights)
             self._table = self._table.joined(new)
@@ -195,91 +184,114 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
     ) -> MulticlassEmbeddingClassifier:
         check_settings(self.kernel, self.regularization, self.confidence)
         X = validate_table(self, X, reset=True)
-        X, labels, places = _weighted(
-            X, read_labels(X, y, sample_weight, classes), group_numbers(groups, _num_samples(X))
-        )
-        self.classes_, self._importances = labels.classes, None
-        self._class_factors, self._weight_scale = labels.class_factors(self.class_weight), None
-        labels = labels.times(self._class_factors)
+        X, targets, _ = read_labels(X, y, sample_weight, classes, groups).without_zero_weights(X)
+        assert targets.classes is not None
+        self.classes_, self._importances, self._weight_scale = targets.classes, None, None
+        self._class_factors = targets.class_factors(self.class_weight)
+        targets = targets.times(self._class_factors)
         learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
         self.encoder_ = None
         if learns_pool or plain_matrix(X) is None:
-            self._check_room(len(labels.numbers), self.n_features_in_)
-            self.encoder_ = TableEncoder().fit(X, sample_weight=labels.weights_or_none)
-            self._check_room(len(labels.numbers), len(self.encoder_.encoded_))
-        self._table = self._distinct(self._matrix(X), labels, places)
+            check_room(len(targets.Y), self.n_features_in_, self.device)
+            self.encoder_ = TableEncoder().fit(X, sample_weight=targets.weights)
+            check_room(len(targets.Y), len(self.encoder_.encoded_), self.device)
+        self._table = self._distinct(X, targets)
         if learns_pool and len(self.classes_) > 1:
-            self._learn_pool(num_rows)
-        else:
-            self._learn_single()
+            with progress_bar(NUM_STAGES, "fit", self.progress) as bar:
+                self._take(learn_default(self._table, seed_of(self.random_state) or 0, bar, num_rows))
+            return self
+        self.embedding_, self.result_ = learn_single(self, self._table)
+        self.terms_ = self.result_.terms
+        with torch.no_grad():
+            self.conditioned_ = self.embedding_.condition(**self._table.data)
+            self.calibration_ = self.conditioned_.calibrated().calibration if self.calibrated else None
         return self
 
-    def _check_room(self, n: int, num_columns: int) -> None:
-        """Reject data that would not fit in memory: copies of the table, and matrices of exact embeddings."""
-        like = torch.empty(0, dtype=torch.float64, device=self.device or "cpu")
-        check_memory(n, like, 1, WIDE, num_columns, TALL_COPIES if n > num_columns else WIDE_COPIES)
-        if n <= EXACT:
-            check_memory(n, like, 1, WIDE)
-
-    def _distinct(self, x: Floats, labels: Labels, places: NDArray[np.int64] | None = None) -> Table:
-        """The labeled rows without duplicates, with the groups of the encoded columns.
-
-        The first call normalizes the weights; later ones use the same scale.
-        """
-        if self._weight_scale is not None:
-            labels = labels.times(self._class_factors)
-        labeled = np.flatnonzero(labels.labeled)
-        of_rows = None if places is None else places[labeled]
-        kept = distinct_rows(x[labeled], labels.Y[labeled], labels.weights[labeled], of_rows, self._weight_scale)
-        if self._weight_scale is None:
-            self._weight_scale = kept.scale
-        rows = labeled[kept.rows]
-        numbers_of = None if kept.places is None or places is None else self._tensor(kept.places)
-        shares = None if kept.shares is None else self._tensor(kept.shares)
-        y = labels.Y[rows] if labels.soft else labels.numbers[rows]
-        d = x.shape[1]
-        groups = np.arange(d) if self.encoder_ is None else self.encoder_.groups_
-        numbers = np.ones(d, dtype=bool) if self.encoder_ is None else self.encoder_.numbers_
-        return Table(
-            x=self._tensor(x[rows]),
-            y=self._tensor(y),
-            weights=None if kept.weights is None else self._tensor(kept.weights),
-            groups=self._tensor(groups),
-            numbers=self._tensor(numbers),
-            num_classes=len(self.classes_),
-            units=Units(numbers_of, shares),
-            places=kept.places,
-        )
-
-    def _learn_pool(self, num_rows: int | None) -> None:
-        seed = seed_of(self.random_state) or 0
-        with progress_bar(NUM_STAGES, "fit", self.progress) as bar:
-            self._take(learn_default(self._table, default_objective(), seed, bar, num_rows))
+    def _distinct(self, X: ArrayLike, targets: Targets) -> Table:
+        """The labeled rows without duplicates; the first call normalizes the weights, later ones use its scale."""
+        x, targets = encode_table(self.encoder_, X)[targets.labeled], targets.subset(targets.labeled)
+        table = Table.of(x, targets.y, targets, self.encoder_, len(self.classes_), self.device)
+        table, _, self._weight_scale = table.distinct(self._weight_scale)
+        return table
 
     def _take(self, pooled: PooledPredictor) -> None:
         assert self.encoder_ is not None
         self.conditioned_ = pooled
         self.embedding_ = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]
         self.inverse_lengthscales_ = self.encoder_.by_column(pooled.relevances.cpu().numpy())
-        self.calibration_ = None
-        self.result_ = None
+        self.calibration_ = self.result_ = None
 
-    def _learn_single(self) -> None:
-        table = self._table
-        learner = SingleKernel.of(self, len(self.classes_))
-        self.embedding_, result = learner.learn(table)
-        self.result_, self.terms_ = result, result.terms
+    @property
+    def bound_(self) -> Bound | None:
+        """The bound of Theorem 4 of the decision probabilities of one kernel, as published; of a pool ``None``."""
+        return self._bound("paper")
+
+    @property
+    def tight_bound_(self) -> Bound | None:
+        """The same in its 1/√n form. It measures complexity only, because the kernel was learned on the same rows."""
+        return self._bound("tight")
+
+    def _bound(self, form: Any) -> Bound | None:
+        conditioned = getattr(self, "conditioned_", None)
+        if not isinstance(conditioned, ConditionedMulticlass) or conditioned.y.dim() == 2:
+            return None
         with torch.no_grad():
-            conditioned = self.embedding_.condition(*table.data, **table.options)
-            self.calibration_ = conditioned.calibrated().calibration if self.calibrated else None
-        self.conditioned_ = conditioned
+            return generalization_bound(conditioned, self.confidence, form)
 
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-def _weighted(
-    X: ArrayLike, labels: Labels, places: NDArray[np.int64] | None = None
-) -> tuple[ArrayLike, Labels, NDArray[np.int64] | None]:
-    """The rows with a positive weight."""
-    if not bool((labels.weights == 0).any()):
-        return X, labels, places
-    rows = np.flatnonzero(labels.weights > 0)
-    return _safe_indexing(X, rows), labels.subset(rows), None if places is None else places[rows]
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Probabilities of ``classes_``: (n, m)."""
+        return self._probabilities(self._points(X)).cpu().numpy()
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable labels."""
+        best = self._scores(X).argmax(axis=1)  # raises NotFittedError before there are classes
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Conformal sets of classes that contain the true one at about the rate ``coverage``: a mask (n, m).
+
+        See :func:`kernel_embed.embeddings.prediction_sets` for what is guaranteed and when.
+        """
+        probabilities, table, conditioned = self._probabilities(self._points(X)), self._table, self.conditioned_
+        with torch.no_grad():
+            if isinstance(conditioned, PooledPredictor):
+                left_out, table = conditioned.left_out.exp(), table.subset(conditioned.left_out_rows)
+            else:
+                left_out = self._calibrated(conditioned.leave_one_out())
+        labels = table.rows(table.labels)
+        return prediction_sets(left_out, labels, probabilities, coverage, table.weights).cpu().numpy()
+
+    def _scores(self, X: ArrayLike) -> Floats:
+        x = self._points(X)
+        if self.calibration_ is None and not isinstance(self.conditioned_, PooledPredictor):
+            with torch.no_grad():
+                return self.conditioned_.evaluate(x).cpu().numpy()
+        return self._probabilities(x).clamp_min(1e-300).log().cpu().numpy()
+
+    @torch.no_grad()
+    def _probabilities(self, x: Tensor) -> Tensor:
+        F = self.conditioned_.evaluate(x)
+        return F if isinstance(self.conditioned_, PooledPredictor) else self._calibrated(F)
+
+    def _calibrated(self, F: Tensor) -> Tensor:
+        return clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)
+
+    def _points(self, X: ArrayLike) -> Tensor:
+        check_is_fitted(self)
+        x = encode_table(self.encoder_, validate_table(self, X, reset=False))
+        # A copy: the caller may change the array later, and read-only arrays are allowed.
+        return torch.tensor(x, device=self.device or "cpu")
+
+    _loss_name = "negative log probability of the label"
+
+    def _held_out(self, max_rows: int, generator: np.random.Generator) -> Iterator[HeldOut]:
+        yield classifier_held_out(self.conditioned_, self._table, self._calibrated, max_rows, generator)
+
+    def __sklearn_tags__(self) -> Any:
+        return table_tags(super().__sklearn_tags__())

@@ -16,74 +16,58 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, LinearPredictor
-from ..resources import few_threads
-from ..splits import RandomState, seed_of
+from ..runtime import few_threads
+from ..splits import Floats, Integers, RandomState, seed_of
+from ..tabular.encoder import TableEncoder
 from ..validation import check_count
 from .conditioning import Table
 from .pooled import PooledPredictor, refitted
 
-Array = NDArray[np.float64]
+NUM_FOLDS = 5  # if the model does not bring parts of its own
+TRAINING_ROWS = 1000  # rows from which coefficients are computed, at most
+CELLS, FEWEST_ROWS = 200_000, 100
+"""Rows times columns, at most, but no fewer than this many rows: many columns take fewer rows."""
 
-NUM_FOLDS = 5
-"""Folds, if the model does not bring parts of its own."""
-
-TRAINING_ROWS = 1000
-"""Rows from which coefficients are computed, at most."""
-
-CELLS = 200_000
-"""Rows times columns, at most, but no fewer than :data:`FEWEST_ROWS` rows: many columns take fewer rows."""
-FEWEST_ROWS = 100
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""The loss at points x ``(t, D)`` in the place of the rows with these numbers, ``(t,)``: ``(t,)``."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Fold:
-    """Row numbers of a table that are predicted together, and their loss by a model without them."""
-
-    rows: Tensor
-    loss: Loss
+Fold = tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]
+"""Row numbers that are predicted together, and their loss by a model without them: a function of points ``(t, D)`` in
+the place of the rows with these numbers, ``(t,)``."""
 
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Encoded rows ``x`` ``(n, D)`` of one output with their weights, and folds of some of them."""
+    """The rows of one output, and folds of some of them."""
 
-    x: Tensor
-    weights: Tensor | None
+    table: Table
     folds: Sequence[Fold]
 
     @property
     def rows(self) -> Tensor:
         """The numbers of the rows in all folds."""
-        return torch.cat([fold.rows for fold in self.folds])
+        return torch.cat([rows for rows, _ in self.folds])
 
-    def increases(self, columns: Tensor, num_repeats: int, generator: np.random.Generator) -> Tensor:
-        """The mean increase in loss of each of the rows over permutations of the encoded ``columns`` within folds."""
-        parts = []
-        for fold in self.folds:
-            again, points = fold.rows.repeat(num_repeats), self.x[fold.rows].repeat(num_repeats, 1)
-            sources = [fold.rows[_cycle(len(fold.rows), generator)] for _ in range(num_repeats)]
-            points[:, columns] = self.x[torch.cat(sources)][:, columns]
-            loss = fold.loss(torch.cat([points, self.x[fold.rows]]), torch.cat([again, fold.rows]))
-            permuted, plain = loss[: len(again)].reshape(num_repeats, -1), loss[len(again) :]
+    def importance(self, columns: Tensor, num_repeats: int, generator: np.random.Generator) -> tuple[float, float]:
+        """The mean increase in loss over permutations of the encoded ``columns`` within folds, and its standard error.
+
+        See the module docstring for the factor 2.
+        """
+        x, weights, parts = self.table.x, self.table.weights, []
+        for rows, loss in self.folds:
+            again, points = rows.repeat(num_repeats), x[rows].repeat(num_repeats, 1)
+            sources = [rows[_cycle(len(rows), generator)] for _ in range(num_repeats)]
+            points[:, columns] = x[torch.cat(sources)][:, columns]
+            losses = loss(torch.cat([points, x[rows]]), torch.cat([again, rows]))
+            permuted, plain = losses[: len(again)].reshape(num_repeats, -1), losses[len(again) :]
             parts.append(permuted.mean(0) - plain)
-        return torch.cat(parts)
-
-    def mean_and_error(self, increases: Tensor) -> tuple[float, float]:
-        """Their weighted mean, and its standard error; see the module docstring for the factor 2."""
-        p = torch.ones_like(increases) if self.weights is None else self.weights[self.rows]
+        increases = torch.cat(parts)
+        p = torch.ones_like(increases) if weights is None else weights[self.rows]
         p = p / p.sum()
         mean = p @ increases
         return float(mean), float((2.0 * p.square() @ (increases - mean).square()).sqrt())
@@ -108,8 +92,8 @@ class FeatureImportances:
     """
 
     names: tuple[str, ...]
-    mean: Array
-    standard_error: Array
+    mean: Floats
+    standard_error: Floats
     loss: str
     num_rows: int
 
@@ -129,13 +113,13 @@ class FeatureImportances:
 class ImportanceMixin(BaseEstimator, abc.ABC):
     """Feature importances of an estimator that says how its rows are predicted without them."""
 
-    encoder_: Any
+    encoder_: TableEncoder | None
     n_features_in_: int
     _loss_name: str
     _importances: FeatureImportances | None = None
 
     @property
-    def feature_importances_(self) -> Array:
+    def feature_importances_(self) -> Floats:
         """The means of :meth:`permutation_importance`, one for each column of X, computed at the first access.
 
         An array in the order of the columns, as scikit-learn's tools expect it. The values are increases in loss and
@@ -170,28 +154,21 @@ class ImportanceMixin(BaseEstimator, abc.ABC):
         check_count("num_repeats", num_repeats)
         check_count("max_rows", max_rows)
         generator = np.random.default_rng(seed_of(random_state))
-        most = min(max_rows, max(FEWEST_ROWS, CELLS // self.n_features_in_))
-        means, errors = [], []
+        d = self.n_features_in_
+        # The table column of each encoded one
+        source = torch.tensor(range(d) if self.encoder_ is None else [one.source for one in self.encoder_.encoded_])
+        outputs = []
         with few_threads(TRAINING_ROWS):
-            for held_out in self._held_out(most, generator):
-                source = self._sources().to(held_out.x.device)
-                values = np.zeros((self.n_features_in_, 2))
+            for held_out in self._held_out(min(max_rows, max(FEWEST_ROWS, CELLS // d)), generator):
+                values = np.zeros((d, 2))
                 for column in source.unique().tolist():
-                    increases = held_out.increases(source == column, num_repeats, generator)
-                    values[column] = held_out.mean_and_error(increases)
-                means.append(values[:, 0])
-                errors.append(values[:, 1])
-        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])
+                    columns = (source == column).to(held_out.table.x.device)
+                    values[column] = held_out.importance(columns, num_repeats, generator)
+                outputs.append(values)
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])
         # The standard error of a mean over outputs is at most the mean of theirs.
-        return FeatureImportances(
-            tuple(map(str, names)), np.mean(means, axis=0), np.mean(errors, axis=0), self._loss_name, len(held_out.rows)
-        )
-
-    def _sources(self) -> Tensor:
-        """The table column of each encoded column, ``(D,)``."""
-        if self.encoder_ is None:
-            return torch.arange(self.n_features_in_)
-        return torch.tensor([output.source for output in self.encoder_.encoded_])
+        mean, error = np.mean(outputs, axis=0).T
+        return FeatureImportances(tuple(map(str, names)), mean, error, self._loss_name, len(held_out.rows))
 
     @abc.abstractmethod
     def _held_out(self, max_rows: int, generator: np.random.Generator) -> Iterator[HeldOut]:
@@ -206,33 +183,31 @@ def _cycle(n: int, generator: np.random.Generator) -> Tensor:
     return torch.as_tensor(cycle)
 
 
-def random_folds(
-    units: NDArray[np.int64], max_rows: int, generator: np.random.Generator
-) -> list[tuple[Tensor, Tensor]]:
-    """Row numbers to predict and to learn from, in :data:`NUM_FOLDS` folds; rows of one unit share a fold."""
+def random_folds(table: Table, max_rows: int, generator: np.random.Generator) -> list[tuple[Tensor, Tensor]]:
+    """Row numbers to predict and to learn from, in :data:`NUM_FOLDS` folds.
+
+    Rows with equal inputs, or of one group, share a fold.
+    """
+    n, units = len(table.x), table.places
+    if units is None:
+        units = np.unique(table.x.cpu().numpy(), axis=0, return_inverse=True)[1].ravel()
     numbers, inverse = np.unique(units, return_inverse=True)
-    fold = (generator.permutation(len(numbers)) % min(NUM_FOLDS, max(len(numbers), 2)))[inverse]
-    predicted = generator.permutation(len(units))[:max_rows]
+    if len(numbers) == 1:
+        return [(table.rows(np.arange(n)), table.rows(np.arange(n)))]
+    fold = (generator.permutation(len(numbers)) % min(NUM_FOLDS, len(numbers)))[inverse]
+    predicted = generator.permutation(n)[:max_rows]
     return [
-        (torch.as_tensor(np.sort(predicted[fold[predicted] == k])), training_rows(np.flatnonzero(fold != k), generator))
+        (
+            table.rows(np.sort(predicted[fold[predicted] == k])),
+            table.rows(training_rows(np.flatnonzero(fold != k), generator)),
+        )
         for k in np.unique(fold[predicted])
-        if len(numbers) > 1
-    ] or [(torch.arange(len(units)), torch.arange(len(units)))]
+    ]
 
 
-def training_rows(rows: NDArray[np.int64], generator: np.random.Generator) -> Tensor:
+def training_rows(rows: Integers, generator: np.random.Generator) -> Integers:
     """At most :data:`TRAINING_ROWS` of them."""
-    if len(rows) > TRAINING_ROWS:
-        rows = np.sort(generator.permutation(rows)[:TRAINING_ROWS])
-    return torch.as_tensor(rows)
-
-
-def units_of(table: Table) -> NDArray[np.int64]:
-    """A number for each row; rows with equal inputs, or of one group, share it."""
-    if table.places is not None:
-        return table.places
-    units: NDArray[np.int64] = np.unique(table.x.cpu().numpy(), axis=0, return_inverse=True)[1].ravel()
-    return units
+    return rows if len(rows) <= TRAINING_ROWS else np.sort(generator.permutation(rows)[:TRAINING_ROWS])
 
 
 def classifier_held_out(
@@ -244,40 +219,31 @@ def classifier_held_out(
 ) -> HeldOut:
     """Rows, and the negative log probability of their labels; ``calibrated`` are the values of one embedding."""
 
-    def fold(rows: Tensor, without: PooledPredictor | LinearPredictor) -> Fold:
+    def fold(rows: Tensor, model: PooledPredictor | LinearPredictor) -> Fold:
         def loss(x: Tensor, rows: Tensor) -> Tensor:
-            p = without.evaluate(x) if isinstance(without, PooledPredictor) else calibrated(without.evaluate(x))
+            p = model.evaluate(x) if isinstance(model, PooledPredictor) else calibrated(model.evaluate(x))
             return -(table.Y(rows) * p.clamp_min(1e-300).log()).sum(-1)
 
-        return Fold(rows, loss)
+        return rows, loss
 
-    if isinstance(predictor, PooledPredictor):
-        folds = [fold(*part) for part in _pool_folds(predictor, table, max_rows, generator)]
-    else:
-        folds = [fold(*part) for part in _embedding_folds(predictor, table, max_rows, generator)]
-    return HeldOut(table.x, table.weights, folds)
+    return HeldOut(table, [fold(*part) for part in _models_without(predictor, table, max_rows, generator)])
 
 
-def _pool_folds(
-    pool: PooledPredictor, table: Table, max_rows: int, generator: np.random.Generator
-) -> Iterator[tuple[Tensor, PooledPredictor]]:
-    """Rows, and the pool without them: for each part of the rows, its embeddings conditioned on the other parts."""
-    rows, parts = pool.left_out_rows.cpu().numpy(), pool.left_out_parts.cpu().numpy()
+def _models_without(
+    predictor: PooledPredictor | ConditionedMulticlass, table: Table, max_rows: int, generator: np.random.Generator
+) -> Iterator[tuple[Tensor, PooledPredictor | LinearPredictor]]:
+    """Rows, and the model without them: with kernels that were learned without them if it is a pool of parts."""
+    if not isinstance(predictor, PooledPredictor):
+        for inside, training in random_folds(table, max_rows, generator):
+            yield inside, refitted(predictor, table, table.subset(training))
+        return
+    rows, parts = predictor.left_out_rows.cpu().numpy(), predictor.left_out_parts.cpu().numpy()
     predicted = np.sort(generator.permutation(len(rows))[:max_rows])
     for k in np.unique(parts):
         others = np.setdiff1d(np.arange(len(table.x)), rows[parts == k])
         if len(others) == 0:  # too few rows for parts
-            for inside, training in random_folds(units_of(table), max_rows, generator):
-                yield inside.to(table.x.device), pool.refitted(table, training.to(table.x.device), int(k))
+            for inside, training in random_folds(table, max_rows, generator):
+                yield inside, predictor.refitted(table, training, int(k))
         elif bool((parts[predicted] == k).any()):
-            training = training_rows(others, generator).to(table.x.device)
-            yield table.rows(rows[predicted[parts[predicted] == k]]), pool.refitted(table, training, int(k))
-
-
-def _embedding_folds(
-    conditioned: ConditionedMulticlass, table: Table, max_rows: int, generator: np.random.Generator
-) -> Iterator[tuple[Tensor, LinearPredictor]]:
-    """Rows, and one embedding conditioned on the other folds; its kernel was learned from all rows."""
-    for inside, training in random_folds(units_of(table), max_rows, generator):
-        subset = table.subset(training.to(table.x.device))
-        yield inside.to(table.x.device), refitted(conditioned, table, subset)
+            training = table.rows(training_rows(others, generator))
+            yield table.rows(rows[predicted[parts[predicted] == k]]), predictor.refitted(table, training, int(k))

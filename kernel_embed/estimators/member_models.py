@@ -18,11 +18,9 @@ because 1 is an upper bound on the curvature of the log-sum-exp.
 The ridge is chosen by cross validation, and left-out values come from fits without the row; all folds are solved
 together.
 
-The partition kernel comes from trees grown one after another on the residuals of the earlier ones.
-
-Boosting by Newton steps on the cross-entropy (Friedman 2001), with one tree for all classes. From scores
-:math:`F_0 = \log \hat\pi` on, tree t splits rows by the residuals :math:`R = Y - \operatorname{softmax}(F)`, and a leaf
-moves the scores of its rows by
+The partition kernel comes from boosting by Newton steps on the cross-entropy (Friedman 2001), with one tree for all
+classes. From scores :math:`F_0 = \log \hat\pi` on, tree t splits rows by the residuals :math:`R = Y -
+\operatorname{softmax}(F)`, and a leaf moves the scores of its rows by
 
 .. math::  \rho \, \frac{\sum_i w_i R_{ic}}{1 + \sum_i w_i P_{ic} (1 - P_{ic})}, \qquad P = \operatorname{softmax}(F) .
 
@@ -32,8 +30,6 @@ kernel. Leave-one-out values of the rows that the trees were grown on are too op
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -42,51 +38,38 @@ from sklearn import config_context
 from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, KernelFeatures, LinearPredictor, MulticlassEmbedding
+from ..embeddings import ConditionalEmbedding, LinearPredictor, MulticlassEmbedding, Representation
 from ..embeddings.calibration import smoothed
 from ..kernels import FeatureKernel, explicit_features
-from ..scale.predictors import FeaturePredictor
-from ..scale.statistics import FeatureStatistics
+from ..scale.statistics import FeaturePredictor, FeatureStatistics
 from ..softmax import softmax_regression
 from ..splits import stratified_folds
 from ..tabular import Partitions, Tree
-from .candidates import Rows, linear_kernel
+from .candidates import linear_kernel
 from .conditioning import Table
 
 Array = NDArray[np.float64]
 
-RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(2.0, -3.26, -0.75))
-"""η, from strong to weak."""
-PATIENCE = 2
-"""Number of ridges without an improved left-out loss after which smaller ones are not tried."""
+RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(2.0, -3.26, -0.75))  # η, from strong to weak
+PATIENCE = 2  # ridges without an improved left-out loss after which smaller ones are not tried
 NUM_FOLDS = 5
-CONSTANT = 1e4
-"""c: class offsets are hardly regularized."""
-MOST_NUMBERS = 1000
-"""The largest number of encoded columns for which logistic regression is used."""
+CONSTANT = 1e4  # c: class offsets are hardly regularized
+MOST_NUMBERS = 1000  # the largest number of encoded columns for which logistic regression is used
+
+NUM_TREES, LEAVES = 50, 16
+RATE = 0.3  # ρ
+COLUMNS_OF_A_SPLIT = 200  # columns considered for a split at most; with more, a random subset is used to save time
+FEWEST_IN_LEAF = 3  # the smallest total weight of the rows in a leaf
 
 
 class LogisticPredictor(LinearPredictor):
-    """Logits of the classes, linear in transformed rows; see the module docstring.
-
-    Attributes:
-        logits: the embedding of the working targets.
-
-    Example:
-        >>> import kernel_embed as ke
-        >>> from sklearn.datasets import load_iris
-        >>> X, y = load_iris(return_X_y=True)
-        >>> classifier = ke.MulticlassEmbeddingClassifier(progress=False).fit(X[::5], y[::5])
-        >>> (member,) = [one for one in classifier.conditioned_.members if one.candidate.family == "logistic"]
-        >>> member.predictors[0].coefficients.shape
-        torch.Size([5, 3])
-    """
+    """Logits of the classes, linear in transformed rows: ``logits`` is the embedding of the working targets."""
 
     def __init__(self, logits: FeaturePredictor) -> None:
         self.logits = logits
 
     @property
-    def representation(self) -> KernelFeatures:
+    def representation(self) -> Representation:
         """z, a function of new rows."""
         return self.logits.representation
 
@@ -95,47 +78,41 @@ class LogisticPredictor(LinearPredictor):
         """B, ``(p, m)``."""
         return self.logits.coefficients
 
+    @property
+    def ridge(self) -> float:
+        """η."""
+        ridge: float = self.logits.num_data * self.logits.embedding.regularization.item()
+        return ridge
+
     def relevances(self, groups: Tensor) -> Tensor:
         """The change of the logits by one standard deviation of each column, ``(G,)``."""
         B = self.coefficients[: len(groups)]
         total: Tensor = B.new_zeros(int(groups.max()) + 1).scatter_add_(0, groups, B.square().sum(-1))
         return total.sqrt()
 
-    def statistics_of(self, x: Tensor, Y: Tensor, weights: Tensor | None) -> FeatureStatistics:
+    def statistics_of(self, table: Table) -> FeatureStatistics:
         """The statistics of rows with their working targets at the current logits."""
-        F = self.mean(x)
-        return FeatureStatistics(self.logits.embedding).update(x, F + Y.to(F) - F.softmax(-1), weights)
-
-    def updated(self, x: Tensor, Y: Tensor, weights: Tensor | None) -> LogisticPredictor:
-        """Add rows with labels ``Y`` ``(n, m)``: one descent step on the loss of all rows."""
-        return self.joined(self.statistics_of(x, Y, weights))
+        F = self.mean(table.x)
+        return FeatureStatistics(self.logits.embedding).update(table.x, F + table.Y() - F.softmax(-1), table.weights)
 
     def joined(self, sums: FeatureStatistics) -> LogisticPredictor:
-        """Add the statistics of other rows; the ridge is fixed."""
+        """Add the statistics of other rows, with the same ridge: one descent step on the loss of all rows."""
         whole = self.logits.statistics + sums
-        ridge = self.logits.num_data * self.logits.embedding.regularization.item()
-        whole.embedding.regularization = ridge / whole.num_data
+        whole.embedding.regularization = self.ridge / whole.num_data
         return LogisticPredictor(whole.condition())
 
     def refitted(self, table: Table) -> LogisticPredictor:
         """The minimum for the rows of ``table``, with the same kernel and ridge."""
-        ridge = self.logits.num_data * self.logits.embedding.regularization.item()
-        return _predictor(self.logits.embedding, table, ridge)
-
-
-@dataclasses.dataclass(frozen=True)
-class Logistic:
-    """The embedding of transformed rows, its predictor, and cross-fitted logits of the validation rows."""
-
-    embedding: MulticlassEmbedding
-    predictor: LogisticPredictor
-    left_out: Tensor
+        return _predictor(self.logits.embedding, table, self.ridge)
 
 
 def fit_logistic(
     table: Table, transform: torch.nn.Module, validation_rows: Tensor, training_rows: Tensor | None, seed: int
-) -> Logistic:
-    """Logistic regression on the ``training_rows``, or on all rows with cross-fitting if they are ``None``."""
+) -> tuple[MulticlassEmbedding, LogisticPredictor, Tensor]:
+    """Logistic regression on the ``training_rows``, or on all rows with cross-fitting if they are ``None``.
+
+    Returns the embedding of transformed rows, its predictor, and cross-fitted logits of the validation rows.
+    """
     kernel = linear_kernel(table.x, table.x.shape[1])
     kernel.kernels[0].variance = 1.0
     kernel.kernels[1].constant = table.x.new_full((1,), CONSTANT)
@@ -147,18 +124,17 @@ def fit_logistic(
     else:
         left_out_of = np.ones((1, len(Z)), dtype=bool)
         left_out_of[0, training_rows.cpu().numpy()] = False
-    rows = validation_rows.cpu().numpy()
-    ridge, left_out = _path(Z, Y, w, left_out_of, rows)
+    ridge, left_out = _path(Z, Y, w, left_out_of, validation_rows.cpu().numpy())
     fitted = table if training_rows is None else table.subset(training_rows)
     learned = MulticlassEmbedding(kernel, table.num_classes, ridge / table.total_weight).to(table.x)
-    return Logistic(learned, _predictor(embedding, fitted, ridge), table.x.new_tensor(left_out))
+    return learned, _predictor(embedding, fitted, ridge), table.x.new_tensor(left_out)
 
 
 def _arrays(embedding: ConditionalEmbedding, table: Table) -> tuple[Array, Array, Array]:
     """Z, Y and w."""
     Z = explicit_features(embedding.kernel, table.x)
     assert Z is not None
-    Y = table.Y(torch.arange(len(table.x), device=table.x.device))
+    Y = table.Y()
     w = torch.ones_like(Y[:, 0]) if table.weights is None else table.weights
     return tuple(array.detach().cpu().double().numpy() for array in (Z, Y, w))  # type: ignore[return-value]
 
@@ -194,26 +170,16 @@ def _path(
     return solution
 
 
-NUM_TREES = 50
-LEAVES = 16
-RATE = 0.3
-"""ρ."""
-COLUMNS_OF_A_SPLIT = 200
-"""The largest number of columns considered for a split; with more, a random subset is used to save time."""
-FEWEST_IN_LEAF = 3
-"""The smallest total weight of the rows in a leaf."""
-
-
-def boosted_embedding(rows: Rows, seed: int) -> MulticlassEmbedding:
+def boosted_embedding(rows: Table, seed: int) -> MulticlassEmbedding:
     """An embedding with the kernel of trees that were grown on these rows."""
     kernel = FeatureKernel(Partitions(boosted_trees(rows, seed)))
     return MulticlassEmbedding(kernel, rows.num_classes).to(rows.x)
 
 
-def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
+def boosted_trees(rows: Table, seed: int) -> list[Tree]:
     """:data:`NUM_TREES` trees of :data:`LEAVES` leaves at most."""
     generator = np.random.RandomState(seed % 2**32)
-    x, Y = np.ascontiguousarray(rows.x.cpu().numpy(), dtype=np.float32), rows.Y.cpu().numpy()
+    x, Y = np.ascontiguousarray(rows.x.cpu().numpy(), dtype=np.float32), rows.Y().cpu().numpy()
     n, m = Y.shape
     w = np.ones(n) if rows.weights is None else rows.weights.cpu().numpy()
     F = np.tile(np.log((w @ Y + 1.0) / (w.sum() + m)), (n, 1))
@@ -228,24 +194,11 @@ def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
         )
         with config_context(skip_parameter_validation=True):  # which would take longer than a small tree
             tree.fit(x, Y - P, sample_weight=w, check_input=False)
-        leaf = tree.tree_.apply(x)
-        F += RATE * _newton_steps(leaf, w[:, None] * (Y - P), w[:, None] * P * (1.0 - P))[leaf]
         nodes = tree.tree_
-        trees.append(
-            Tree(
-                *(
-                    torch.as_tensor(of_nodes, device=rows.x.device)
-                    for of_nodes in (nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right)
-                )
-            )
-        )
+        leaf = nodes.apply(x)
+        at = np.eye(leaf.max() + 1)[leaf]
+        steps = (at.T @ (w[:, None] * (Y - P))) / (1.0 + at.T @ (w[:, None] * P * (1.0 - P)))
+        F += RATE * steps[leaf]
+        parts = (nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right)
+        trees.append(Tree(*(torch.as_tensor(part, device=rows.x.device) for part in parts)))
     return trees
-
-
-def _newton_steps(
-    leaf: NDArray[np.int64], residuals: NDArray[np.float64], curvatures: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The step of each node, added to the scores of its rows: ``(nodes, m)``."""
-    at = np.eye(leaf.max() + 1)[leaf]
-    steps: NDArray[np.float64] = (at.T @ residuals) / (1.0 + at.T @ curvatures)
-    return steps

@@ -16,10 +16,8 @@ since the CRPS of a mixture is a convex quadratic form of its weights.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -27,48 +25,33 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, LinearPredictor
-from ..embeddings.distribution import Distribution
+from ..embeddings.distribution import Distribution, support_of
+from ..kernels import FeatureKernel
+from .conditioning import Table, condition, ridge_of, weighted_mean
 
 MAX_DISTINCT = 64
 """With at most this many distinct values, targets are treated as counts or ratings: no other value is predicted."""
-
-POINTS = 512
-"""The largest number of training targets on a support, and the number of equally spaced points added to them."""
-
-BLOCK = 1024
-"""New points whose distribution functions are formed at once."""
+POINTS = 512  # the largest number of training targets on a support, and of equally spaced points added to them
+COARSE = 64  # the same for a component that is refitted; enough for a mean CRPS
+BLOCK = 1024  # new points whose distribution functions are formed at once
 
 
-class Grid:
-    """The values that predictions take: training targets, and points between them, up to ``points`` of each.
-
-    Attributes:
-        support: ``(s,)``, ascending.
-    """
-
-    def __init__(self, y: Tensor, points: int = POINTS) -> None:
-        distinct: Tensor = torch.unique(y)
-        if len(distinct) > MAX_DISTINCT:
-            thinned = distinct[torch.linspace(0, len(distinct) - 1, points, dtype=torch.float64).round().long()]
-            even = torch.linspace(distinct[0].item(), distinct[-1].item(), points, dtype=y.dtype)
-            distinct = torch.unique(torch.cat([thinned, even]))
-        self.support = distinct
-
-    @functools.cached_property
-    def midpoints(self) -> Tensor:
-        """Upper ends of the cells of the values: halfway to the next one; infinity for the last."""
-        middle = self.support[:-1] + 0.5 * self.support.diff()
-        return torch.cat([middle, torch.full_like(self.support[:1], torch.inf)])
+def grid(y: Tensor, points: int = POINTS) -> Tensor:
+    """The values that predictions take: training targets, and points between them, up to ``points`` of each."""
+    distinct: Tensor = torch.unique(y)
+    if len(distinct) <= MAX_DISTINCT:
+        return distinct
+    thinned = distinct[torch.linspace(0, len(distinct) - 1, points, dtype=torch.float64).round().long()]
+    even = torch.linspace(distinct[0].item(), distinct[-1].item(), points, dtype=y.dtype)
+    distinct = torch.unique(torch.cat([thinned, even]))
+    return distinct
 
 
 class IndicatorEmbedding(ConditionalEmbedding):
     """Real targets by their indicators 1{y ≤ t_j} − F̄(t_j): E[·| X = x] is a distribution function less F̄.
 
-    Args:
-        kernel: on the inputs.
-        support: t, ``(s,)``, ascending.
-        y: all targets, which have the distribution function F̄.
-        weights: how many rows each of them stands for.
+    ``support`` is t, ascending, and ``y`` are all targets with their ``weights``, which have the distribution
+    function F̄.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -99,83 +82,111 @@ class IndicatorEmbedding(ConditionalEmbedding):
         return (y.reshape(-1, 1) <= self.support).to(like) - self.marginal
 
 
-class Component(abc.ABC):
-    """A predictive distribution of a real target, on a grid."""
-
-    @property
-    @abc.abstractmethod
-    def mean_predictor(self) -> LinearPredictor:
-        """The predictor of the mean, whose weights are those of the training rows."""
-
-    @abc.abstractmethod
-    def at(self, x: Tensor) -> Distribution:
-        """At new points ``x`` ``(t, D)``."""
-
-
 @dataclasses.dataclass(frozen=True)
-class DirectComponent(Component):
-    """The embedding of the indicators of the targets."""
+class Component:
+    """A predictive distribution of a real target: direct, or with a ``mean`` that shifts the one of its residuals."""
 
-    predictor: LinearPredictor
-    embedding: IndicatorEmbedding
-
-    @property
-    def mean_predictor(self) -> LinearPredictor:
-        """The predictor itself."""
-        return self.predictor
+    predictor: LinearPredictor  # of the indicators of the targets, or of the residuals
+    embedding: IndicatorEmbedding  # its embedding, with the kernel as it was learned
+    mean: LinearPredictor | None = None
+    support: Tensor | None = None  # the values that a shifted distribution takes
 
     def at(self, x: Tensor) -> Distribution:
-        """F̄ + k(x)ᵀA⁻¹G."""
-        return Distribution(self.embedding.support, self.embedding.marginal + self.predictor.mean(x))
+        """F̄ + k(x)ᵀA⁻¹G, or F̂_e(t − f(x) | x), at new points ``x`` ``(t, D)``."""
+        direct = Distribution(self.embedding.support, self.embedding.marginal + self.predictor.mean(x))
+        if self.mean is None or self.support is None:
+            return direct
+        return shifted(direct, self.mean.mean(x).squeeze(-1), self.support)
+
+    @torch.no_grad()
+    def refitted(self, table: Table, subset: Table, support: Tensor) -> Component:
+        """The same conditioned on a ``subset`` of its ``table``, with the same kernels and ridges."""
+        mean = None
+        if self.mean is not None:
+            embedding = ConditionalEmbedding(self.mean.embedding.kernel).to(table.x)  # type: ignore[attr-defined]
+            embedding.regularization = ridge_of(self.mean, table) / subset.total_weight
+            mean = embedding.attach(**subset.data)
+            subset = dataclasses.replace(subset, y=subset.y - mean.leave_one_out().squeeze(-1))
+        of_indicators = support if mean is None else grid(subset.y, COARSE)
+        indicators = IndicatorEmbedding(self.embedding.kernel, of_indicators, subset.y, subset.weights).to(table.x)
+        indicators.regularization = ridge_of(self.predictor, table) / subset.total_weight
+        predictor = indicators.attach(subset.x, subset.y, subset.weights)
+        return Component(predictor, indicators, mean, None if mean is None else support)
 
 
-@dataclasses.dataclass(frozen=True)
-class ShiftedComponent(Component):
-    """The distribution of the ``residuals`` of ``mean``, shifted by the mean."""
-
-    mean: LinearPredictor
-    residuals: DirectComponent
-    grid: Grid
-
-    @property
-    def mean_predictor(self) -> LinearPredictor:
-        """The mean by which the residuals are shifted."""
-        return self.mean
-
-    def at(self, x: Tensor) -> Distribution:
-        """F̂_e(t − f(x) | x)."""
-        return shifted(self.residuals.at(x), self.mean.mean(x).squeeze(-1), self.grid)
-
-
-def shifted(distribution: Distribution, by: Tensor, grid: Grid) -> Distribution:
-    """The distribution of e + ``by``, every atom moved to the nearest value of ``grid``."""
-    thresholds = (grid.midpoints - by.unsqueeze(-1)).contiguous()
+def shifted(distribution: Distribution, by: Tensor, support: Tensor) -> Distribution:
+    """The distribution of e + ``by``, every atom moved to the nearest value of ``support``."""
+    # Upper ends of the cells of the values: halfway to the next one; infinity for the last
+    ends = torch.cat([support[:-1] + 0.5 * support.diff(), torch.full_like(support[:1], torch.inf)])
+    thresholds = (ends - by.unsqueeze(-1)).contiguous()
     below = torch.searchsorted(distribution.support, thresholds, right=True)
     padded = torch.cat([torch.zeros_like(distribution.F[..., :1]), distribution.F], dim=-1)
-    return Distribution(grid.support, padded.gather(-1, below))
+    return Distribution(support, padded.gather(-1, below))
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditioning:
+    """How embeddings of transformed rows are conditioned on all rows, with leave-one-out values at validation rows."""
+
+    table: Table
+    transform: torch.nn.Module
+    validation_rows: Tensor
+    points: Tensor | None
+    exact: bool
+    learned_weight: float
+    """Total weight of the rows that λ was learned from: their ridge nλ is a better start for all rows than λ."""
+
+    @torch.no_grad()
+    def components(
+        self, learned: Sequence[ConditionalEmbedding], support: Tensor
+    ) -> Iterator[tuple[Component, Distribution]]:
+        """The direct and the shifted component, each with its leave-one-out distributions.
+
+        ``learned`` are the embeddings of the targets, of their mean, and of its residuals.
+        """
+        direct, mean, noise = learned
+        table, rows = self.table, self.validation_rows
+        yield self._direct(direct, table, rows, support)
+        embedding = ConditionalEmbedding(FeatureKernel(self.transform, mean.kernel)).to(table.x)
+        values, predictor = self._condition(embedding, mean, table, rows, table.y.new_ones(1))
+        centers, part = values.squeeze(-1), table.subset(rows)
+        residuals = dataclasses.replace(part, y=part.y - centers)
+        component, around = self._direct(noise, residuals, torch.arange(len(rows)), support_of(residuals.y))
+        shifting = dataclasses.replace(component, mean=predictor, support=support)
+        yield shifting, shifted(around, centers, support)
+
+    def _direct(
+        self, learned: ConditionalEmbedding, table: Table, rows: Tensor, support: Tensor
+    ) -> tuple[Component, Distribution]:
+        kernel = FeatureKernel(self.transform, learned.kernel)
+        embedding = IndicatorEmbedding(kernel, support, table.y, table.weights).to(table.x)
+        # The CRPS is the sum of squares over the t_j, each with the gap above it.
+        gaps = torch.cat([support.diff(), support.new_zeros(1)])
+        values, predictor = self._condition(embedding, learned, table, rows, gaps)
+        return Component(predictor, embedding), Distribution(support, embedding.marginal + values)
+
+    def _condition(
+        self, embedding: ConditionalEmbedding, learned: ConditionalEmbedding, table: Table, rows: Tensor, gaps: Tensor
+    ) -> tuple[Tensor, LinearPredictor]:
+        def loss(F: Tensor, Y: Tensor, weights: Tensor | None) -> float:
+            return weighted_mean((F - Y).square() @ gaps, weights)
+
+        ridge = learned.regularization.item() * self.learned_weight
+        return condition(embedding, table, rows, ridge, self.points, self.exact, loss)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Σ π_c F̂_c.
-
-    Attributes:
-        components: the F̂_c.
-        weights: π.
-        grid: the values predicted.
-    """
+    """Σ π_c F̂_c: ``components`` F̂_c with ``weights`` π on one ``support``."""
 
     components: tuple[Component, ...]
     weights: Tensor
-    grid: Grid
+    support: Tensor
 
     def at(self, x: Tensor) -> Distribution:
         """The mixture at new points ``x`` ``(t, D)``."""
-        blocks = []
-        for rows in x.split(BLOCK):
-            parts = [w * component.at(rows).F for w, component in zip(self.weights, self.components, strict=True)]
-            blocks.append(torch.stack(parts).sum(0))
-        return Distribution(self.grid.support, torch.cat(blocks))
+        blocks = [mixed([one.at(rows) for one in self.components], self.weights).F for rows in x.split(BLOCK)]
+        return Distribution(self.support, torch.cat(blocks))
 
 
 def mixed(functions: Sequence[Distribution], weights: Tensor) -> Distribution:

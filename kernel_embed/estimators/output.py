@@ -1,44 +1,52 @@
-"""One real output of the regressor: its scale, its mixture of components, and the calibration of its distributions."""
+"""One real output of the regressor: its scale, its mixture of components, and the calibration of its distributions.
+
+For every input transform and family of kernels (:mod:`kernel_embed.estimators.candidates`) three embeddings are learned
+on a subset of the rows by :class:`kernel_embed.LeaveOneOutScore`: of the targets by their CRPS, of their mean by
+squares, and of the residuals of that mean. Each is then conditioned on all rows
+(:mod:`kernel_embed.estimators.conditioning`).
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel, LinearKernel
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, Distribution
-from ..embeddings.recalibration import Recalibration
-from ..linalg import Units
-from ..progress import ProgressBar
-from ..resources import few_threads
+from ..embeddings.conformal import Recalibration
+from ..learning import LBFGS, fit
+from ..objectives import LeaveOneOutScore
+from ..runtime import ProgressBar, few_threads
 from ..tabular import InputTransform, make_input_transform
-from .candidates import Rows, relevances
+from .candidates import Family, Search, relevances, tied_kernel
 from .conditioning import PROBES, Table, num_points
-from .distinct import distinct_rows
-from .distributional import COARSE, FAMILIES, Conditioning, learn_distributional, refitted
-from .importance import Fold, HeldOut, random_folds, units_of
-from .mixture import Component, Grid, Mixture, mixed, stacking_weights
+from .importance import HeldOut, random_folds
+from .mixture import COARSE, Component, Conditioning, Mixture, grid, mixed, stacking_weights
+
+if TYPE_CHECKING:
+    from .regressor import ConditionalEmbeddingRegressor
 
 Conformal = Literal["auto", "leave-one-out", "split"]
 
 INPUT_TRANSFORMS: tuple[InputTransform, ...] = ("standard", "quantile")
 """Standardized columns, which allow a mean to extrapolate, and ranks."""
-NUM_STAGES = len(INPUT_TRANSFORMS) * len(FAMILIES)
-"""Steps of the progress bar for each output."""
-
+FAMILIES: tuple[Family, ...] = ("rbf", "matern")
+"""A smooth and a rough kernel; the mixture weights both."""
+NUM_STAGES = len(INPUT_TRANSFORMS) * len(FAMILIES)  # steps of the progress bar for each output
+COMMON_EVALUATIONS, NOISE_EVALUATIONS = 25, 20
+REGULARIZATION = (1e-9, 10.0)
+"""Bounds of λ. Well below the upper bound, GPyTorch's interval transform is nearly logarithmic."""
+SAMPLED = 0.6  # fraction of the rows; if kernels were learned from less, the ridge is learned again
+VALIDATION_ROWS = 4000  # the largest number of rows for mixture weights and residuals if embeddings use features
 CALIBRATION_ROWS = 1000
 """Most rows held out for conformal scores: their quantile then has a coverage known to about one percent."""
-
-SAMPLED = 0.6
-"""Fraction of the rows; if kernels were learned from less, the ridge is learned again."""
-
-VALIDATION_ROWS = 4000
-"""The largest number of rows for mixture weights and residuals if embeddings use features."""
-
 FEWEST_CALIBRATION_ROWS = 19
 """Rows held out at least, if there are twice as many: with fewer, an interval of coverage 0.9 is infinite."""
 
@@ -57,57 +65,36 @@ WEIGHTED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """Settings of the regressor; see its arguments."""
-
-    conformal: Conformal
-    subset_size: int
-    max_rows: int
-    num_features: int | None
-    max_evaluations: int
-    seed: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Output:
-    """The fitted model of one target.
+    """The fitted model of one target."""
 
-    Attributes:
-        center: its mean, subtracted before learning.
-        scale: its standard deviation, by which it is divided.
-        mixture: the components and their weights, on that scale.
-        calibration: the conformal recalibration of its distributions.
-        certified: whether a theorem holds for the coverage of the intervals.
-        guarantee: what is guaranteed, in words.
-        relevances: of the columns, ``(G,)``; they sum to 1.
-        table: the rows it was conditioned on, without duplicates.
-        numbers: their indices among the rows passed to ``fit``, ``(n,)``.
-        support: the predicted values, in the units of the target; training targets are reproduced exactly.
-    """
-
-    center: float
-    scale: float
-    mixture: Mixture
-    calibration: Recalibration
-    certified: bool
-    guarantee: str
-    relevances: Tensor
-    table: Table
-    numbers: Tensor
-    support: Tensor
+    center: float  # its mean, subtracted before learning
+    scale: float  # its standard deviation, by which it is divided
+    mixture: Mixture  # the components and their weights, on that scale
+    calibration: Recalibration  # the conformal recalibration of its distributions
+    certified: bool  # whether a theorem holds for the coverage of the intervals
+    guarantee: str  # what is guaranteed, in words
+    relevances: Tensor  # of the columns, (G,); they sum to 1
+    table: Table  # the rows it was conditioned on, without duplicates
+    numbers: Tensor  # their indices among the rows passed to fit, (n,)
+    support: Tensor  # the predicted values, in the units of the target; training targets are reproduced exactly
 
     @classmethod
-    def learned(cls, table: Table, settings: Settings, bar: ProgressBar) -> Output:
+    def learned(cls, table: Table, settings: ConditionalEmbeddingRegressor, bar: ProgressBar) -> Output:
         """Learn from encoded rows with one real target each."""
         held_out, training = held_out_rows(len(table.y), settings, table.places)
-        rows, numbers = _distinct(table.subset(training))
+        rows, numbers, _ = table.subset(training).distinct()
         # Calibration rows are used for nothing else, not even for the scale.
-        center, scale = _center_and_scale(rows.y, rows.weights)
+        p = torch.full_like(rows.y, 1.0 / len(rows.y)) if rows.weights is None else rows.weights / rows.weights.sum()
+        center = float(p @ rows.y)
+        scale = float((p @ (rows.y - center).square()).sqrt())
+        if not scale > 1e-12 * max(1.0, abs(center)):
+            scale = 1.0  # a spread of a few units in the last place is rounding
         original, rows = rows.y, dataclasses.replace(rows, y=(rows.y - center) / scale)
-        mixture, calibration, relevance = _Learner(rows, settings, bar).learned()
+        mixture, calibration, relevance = _learn_mixture(rows, settings, bar)
         guarantee, certified = OBSERVATION, False
         if len(held_out):
-            calibration_rows, _ = _distinct(table.subset(held_out))
+            calibration_rows = table.subset(held_out).distinct()[0]
             certified = table.weights is None and table.places is None
             guarantee = CERTIFICATE if certified else WEIGHTED
             with torch.no_grad():
@@ -115,7 +102,10 @@ class Output:
                     mixture.at(calibration_rows.x), (calibration_rows.y - center) / scale, calibration_rows.weights
                 )
         guarantee = guarantee.format(n=calibration.num_rows)
-        support = _in_original_units(mixture.grid.support, center, scale, rows.y, original)
+        order = rows.y.argsort()
+        place = torch.searchsorted(rows.y[order].contiguous(), mixture.support).clamp_max(len(order) - 1)
+        is_target = rows.y[order][place] == mixture.support
+        support = torch.where(is_target, original[order][place], center + scale * mixture.support)
         return cls(
             center, scale, mixture, calibration, certified, guarantee, relevance, rows, training[numbers], support
         )
@@ -131,90 +121,37 @@ class Output:
 
     def held_out(self, max_rows: int, generator: np.random.Generator) -> HeldOut:
         """Rows, and their CRPS by the mixture conditioned on the other folds, on a coarse grid."""
-        table, grid = self.table, Grid(self.table.y, COARSE)
-
-        def fold(rows: Tensor, training: Tensor) -> Fold:
+        table, support, folds = self.table, grid(self.table.y, COARSE), []
+        for rows, training in random_folds(table, max_rows, generator):
             subset = table.subset(training)
-            components = tuple(refitted(component, table, subset, grid) for component in self.mixture.components)
-            mixture = Mixture(components, self.mixture.weights, grid)
-            return Fold(rows, lambda x, rows: self.calibration.recalibrated(mixture.at(x)).crps(table.y[rows]))
+            components = tuple(one.refitted(table, subset, support) for one in self.mixture.components)
+            mixture = Mixture(components, self.mixture.weights, support)
 
-        folds = [fold(*part) for part in random_folds(units_of(table), max_rows, generator)]
-        return HeldOut(table.x, table.weights, folds)
+            def loss(x: Tensor, rows: Tensor, mixture: Mixture = mixture) -> Tensor:
+                return self.calibration.recalibrated(mixture.at(x)).crps(table.y[rows])
+
+            folds.append((rows, loss))
+        return HeldOut(table, folds)
 
     @torch.no_grad()
     def row_weights(self, x: Tensor) -> Tensor:
         """v(x) = Σ_c π_c (w_c + (1 − Σ w_c) p), p the weights of the rows, for the rows of ``table``: ``(t, n)``."""
         table = self.table
-        p = table.y.new_full((len(table.y),), 1.0 / len(table.y)) if table.weights is None else table.weights
+        p = torch.ones_like(table.y) if table.weights is None else table.weights
         p, total = p / p.sum(), table.y.new_zeros(len(x), len(table.y))
         for share, component in zip(self.mixture.weights, self.mixture.components, strict=True):
-            learned = component.mean_predictor.embedding  # type: ignore[attr-defined]
+            learned = (component.mean or component.predictor).embedding  # type: ignore[attr-defined]
             embedding = ConditionalEmbedding(learned.kernel, learned.regularization.item()).to(table.x)
             w = embedding.condition(table.x, table.y, table.weights).weights(x).mT
             total += share * (w + (1.0 - w.sum(-1, keepdim=True)) * p)
         return total
 
 
-@dataclasses.dataclass(frozen=True)
-class _Learner:
-    """Components of every kernel family on both input transforms: learned on a subset, then conditioned on all rows."""
-
-    table: Table
-    settings: Settings
-    bar: ProgressBar
-
-    def learned(self) -> tuple[Mixture, Recalibration, Tensor]:
-        """The mixture, its calibration on the rows that determine its weights, and the relevances of the columns."""
-        table, settings = self.table, self.settings
-        n, generator = len(table.y), np.random.default_rng(settings.seed + 1)
-        order = torch.as_tensor(generator.permutation(n))
-        exact = n <= settings.max_rows
-        labels = table.units.labels
-        if labels is not None and not exact:  # rows of a group follow one another
-            order = torch.as_tensor(generator.permutation(int(labels.max()) + 1))[labels].argsort(stable=True)
-        part = order[: settings.subset_size].sort().values
-        size = max(VALIDATION_ROWS, settings.subset_size)
-        if labels is not None and not exact:  # whole groups
-            size = min(size, n)
-            size += int((labels[order[size:]] == labels[order[size - 1]]).sum())
-        validation_rows = torch.arange(n) if exact else order[:size].sort().values
-        points = self._points(order, exact)
-        grid = Grid(table.y)
-        components: list[Component] = []
-        left_out, counts = [], []
-        for input_transform in INPUT_TRANSFORMS:
-            transform = make_input_transform(input_transform, table.x, table.numbers, table.weights).to(table.x)
-            rows = Rows(transform(table.x), table.y, table.weights, table.groups, units=table.units).subset(part)
-            for family in FAMILIES:
-                self.bar.set_postfix_str(f"learning {input_transform} {family}")
-                with few_threads(len(part)):
-                    model = learn_distributional(family, rows, settings.max_evaluations)
-                with few_threads(n):
-                    for component, distribution in Conditioning(
-                        table, transform, validation_rows, points, exact
-                    ).components(model, grid):
-                        components.append(component)
-                        left_out.append(distribution)
-                counts += [relevances(model.distribution, table.groups), relevances(model.mean, table.groups)]
-                self.bar.update()
-        weights = stacking_weights(left_out, table.y[validation_rows], table.weights_of(validation_rows))
-        calibration = Recalibration.from_rows(
-            mixed(left_out, weights), table.y[validation_rows], table.weights_of(validation_rows)
-        )
-        shares = torch.stack([count / count.sum() for count in counts])
-        return Mixture(tuple(components), weights, grid), calibration, weights @ shares
-
-    def _points(self, order: Tensor, exact: bool) -> Tensor | None:
-        n, settings = len(order), self.settings
-        if exact:
-            return self.table.x[order[: min(PROBES, n // 2 + 1)]] if settings.subset_size < SAMPLED * n else None
-        return self.table.x[order[: settings.num_features or num_points(n)]]
-
-
-def held_out_rows(n: int, settings: Settings, places: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
+def held_out_rows(
+    n: int, settings: ConditionalEmbeddingRegressor, places: NDArray[np.int64] | None
+) -> tuple[Tensor, Tensor]:
     """The row numbers for calibration (none without a split) and for learning; equal ``places`` are not divided."""
-    order = np.random.default_rng(settings.seed).permutation(n)
+    order = np.random.default_rng(settings._seed).permutation(n)
     num_units = n if places is None else len(np.unique(places))
     split = settings.conformal == "split" or (settings.conformal == "auto" and num_units > settings.max_rows)
     num_held = min(CALIBRATION_ROWS, max(n // 4, min(n // 2, FEWEST_CALIBRATION_ROWS))) if split else 0
@@ -228,29 +165,82 @@ def held_out_rows(n: int, settings: Settings, places: NDArray[np.int64] | None) 
     return torch.as_tensor(np.flatnonzero(held_out)), torch.as_tensor(np.flatnonzero(~held_out))
 
 
-def _distinct(table: Table) -> tuple[Table, Tensor]:
-    """The distinct rows, in any order, with normalized weights and units, and the index of one copy of each."""
-    weights = None if table.weights is None else table.weights.numpy()
-    groups = None if table.units.labels is None else table.units.labels.numpy()
-    distinct = distinct_rows(table.x.numpy(), table.y.numpy()[:, None], weights, groups)
-    rows = torch.as_tensor(distinct.rows)
-    counts, shares = (None if a is None else torch.as_tensor(a) for a in (distinct.weights, distinct.shares))
-    units = Units(None if table.units.labels is None else table.units.labels[rows], shares)
-    kept = dataclasses.replace(table, x=table.x[rows], y=table.y[rows], weights=counts, units=units)
-    return dataclasses.replace(kept, places=distinct.places), rows
+def _learn_mixture(
+    table: Table, settings: ConditionalEmbeddingRegressor, bar: ProgressBar
+) -> tuple[Mixture, Recalibration, Tensor]:
+    """The mixture, its calibration on the rows that determine its weights, and the relevances of the columns."""
+    n, generator = len(table.y), np.random.default_rng(settings._seed + 1)
+    order = torch.as_tensor(generator.permutation(n))
+    validation_rows, labels = torch.arange(n), table.units.labels
+    exact = n <= settings.max_rows
+    if not exact:
+        size = min(max(VALIDATION_ROWS, settings.subset_size), n)
+        if labels is not None:  # rows of a group follow one another, and whole groups are taken
+            order = torch.as_tensor(generator.permutation(int(labels.max()) + 1))[labels].argsort(stable=True)
+            size += int((labels[order[size:]] == labels[order[size - 1]]).sum())
+        validation_rows = order[:size].sort().values
+    part = order[: settings.subset_size].sort().values
+    points = None
+    if not exact:
+        points = table.x[order[: settings.num_features or num_points(n)]]
+    elif settings.subset_size < SAMPLED * n:
+        points = table.x[order[: min(PROBES, n // 2 + 1)]]
+    support = grid(table.y)
+    components: list[Component] = []
+    left_out, counts = [], []
+    for name in INPUT_TRANSFORMS:
+        transform = make_input_transform(name, table.x, table.numbers, table.weights).to(table.x)
+        rows = dataclasses.replace(table, x=transform(table.x)).subset(part)
+        for family in FAMILIES:
+            bar.set_postfix_str(f"learning {name} {family}")
+            with few_threads(len(part)):
+                learned = _learn_embeddings(family, rows, settings.max_evaluations)
+            conditioning = Conditioning(table, transform, validation_rows, points, exact, rows.total_weight)
+            with few_threads(n):
+                for component, distribution in conditioning.components(learned, support):
+                    components.append(component)
+                    left_out.append(distribution)
+            counts += [relevances(embedding, table.groups) for embedding in learned[:2]]
+            bar.update()
+    y, row_weights = table.y[validation_rows], table.weights_of(validation_rows)
+    weights = stacking_weights(left_out, y, row_weights)
+    calibration = Recalibration.from_rows(mixed(left_out, weights), y, row_weights)
+    shares = torch.stack([count / count.sum() for count in counts])
+    return Mixture(tuple(components), weights, support), calibration, weights @ shares
 
 
-def _center_and_scale(y: Tensor, weights: Tensor | None) -> tuple[float, float]:
-    p = torch.full_like(y, 1.0 / len(y)) if weights is None else weights / weights.sum()
-    center = float(p @ y)
-    scale = float((p @ (y - center).square()).sqrt())
-    # A spread of a few units in the last place is rounding.
-    return center, scale if scale > 1e-12 * max(1.0, abs(center)) else 1.0
+def _learn_embeddings(family: Family, rows: Table, max_evaluations: int) -> tuple[ConditionalEmbedding, ...]:
+    """Embeddings of targets ``(n,)`` of mean 0 and scale 1, of the targets for their mean, and of its residuals."""
+    linear = LinearKernel().to(rows.y)
+    linear.variance = 1.0  # y·y′, for which the leave-one-out score is the squared error of the mean
+    crps, squares = LeaveOneOutScore(), LeaveOneOutScore(linear.requires_grad_(False))
+    common = LBFGS(max_evaluations=min(COMMON_EVALUATIONS, max_evaluations), tolerance=1e-3)
+    columns = LBFGS(max_evaluations=max_evaluations)
+    direct, mean = (
+        list(Search(score, _bounded, common, columns, nats).learn(family, rows).values())[-1]
+        for score, nats in ((crps, 1.0), (squares, 0.5))
+    )
+    with torch.no_grad():
+        residuals = rows.y - mean.condition(**rows.data).leave_one_out().squeeze(-1)
+    # The ratios of the lengthscales stay; their common scale and λ are learned again.
+    size = tied_kernel(family, torch.zeros_like(rows.groups), 1.0, 1.0)
+    resized = _bounded(size, direct.regularization.item()).to(rows.x)
+    data = {**rows.data, "x": rows.x / direct.kernel.lengthscale.detach(), "y": residuals}
+    optimizer = LBFGS(max_evaluations=min(NOISE_EVALUATIONS, max_evaluations), tolerance=1e-3)
+    fit(resized, crps, **data, optimizer=optimizer, progress=False)
+    kernel = copy.deepcopy(direct.kernel)
+    kernel.column_lengthscale = direct.kernel.column_lengthscale.detach() * size.column_lengthscale.detach()
+    return direct, mean, ConditionalEmbedding(kernel, resized.regularization.item()).to(rows.x)
 
 
-def _in_original_units(support: Tensor, center: float, scale: float, standard: Tensor, original: Tensor) -> Tensor:
-    """The standardized ``support`` in the units of the target; training targets are reproduced exactly."""
-    order = standard.argsort()
-    place = torch.searchsorted(standard[order].contiguous(), support).clamp_max(len(order) - 1)
-    is_target = standard[order][place] == support
-    return torch.where(is_target, original[order][place], center + scale * support)
+def _bounded(kernel: Kernel, regularization: float, prior: object = None) -> ConditionalEmbedding:
+    """An embedding with bounded λ: on targets of pure noise λ would otherwise diverge.
+
+    It has no prior on λ, unlike the classifier: a log prior is in nats, and a score is not.
+    """
+    low, high = REGULARIZATION
+    interval = Interval(low, high)
+    # GPyTorch rounds bounds to the default dtype.
+    interval.lower_bound, interval.upper_bound = (torch.tensor(bound, dtype=torch.float64) for bound in (low, high))
+    start = min(max(regularization, 2.0 * low), 0.5 * high)
+    return ConditionalEmbedding(kernel, start, regularization_constraint=interval)

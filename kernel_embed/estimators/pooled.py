@@ -5,53 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..embeddings import LinearPredictor, MulticlassEmbedding, MulticlassPredictor
+from ..embeddings import (
+    ConditionedMulticlass,
+    LinearPredictor,
+    MulticlassEmbedding,
+    MulticlassExpansion,
+    MulticlassPredictor,
+)
 from ..objectives import LogarithmicPool, SoftmaxCalibration, calibrate, pool
+from ..scale.statistics import MulticlassFeaturePredictor
+from ..splits import stratified_sample
 from ..tabular.input_transforms import cached_transforms
 from .candidates import Candidate, relevances
-from .conditioning import Table, ridge_of
+from .conditioning import Table, is_exact, num_points, ridge_of, through_features
 from .member_models import LogisticPredictor
-
-
-@dataclasses.dataclass(frozen=True)
-class PlainSoftmax:
-    """No calibration: the cross-entropy of these logits was minimized already.
-
-    Example:
-        >>> PlainSoftmax().log_probabilities(torch.zeros(1, 2)).exp()
-        tensor([[0.5000, 0.5000]])
-    """
-
-    def log_probabilities(self, F: Tensor) -> Tensor:
-        """log softmax(F), ``(n, m)``."""
-        return F.log_softmax(dim=-1)
-
-
-@dataclasses.dataclass(frozen=True)
-class MemberCandidate:
-    """A candidate with its embeddings and predictors, and its out-of-sample values at the validation rows."""
-
-    candidate: Candidate
-    embeddings: tuple[MulticlassEmbedding, ...]
-    predictors: tuple[LinearPredictor, ...]
-    left_out: Tensor
-
-    def calibration(self, Y: Tensor, weights: Tensor | None) -> SoftmaxCalibration | PlainSoftmax:
-        """The map from values to probabilities."""
-        if self.candidate.family == "logistic":
-            return PlainSoftmax()
-        return calibrate(self.left_out, Y, weights=weights)
-
-    def relevances(self, groups: Tensor) -> Tensor:
-        """The relevance of each column of the table."""
-        of_each = [
-            predictor.relevances(groups) if isinstance(predictor, LogisticPredictor) else relevances(embedding, groups)
-            for embedding, predictor in zip(self.embeddings, self.predictors, strict=True)
-        ]
-        return torch.stack(of_each).mean(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +33,9 @@ class Member:
         candidate: which kernel.
         embeddings: on transformed rows; one for each cross-fitting part.
         predictors: the same with data, as functions of encoded rows.
-        calibration: from decision probabilities, or the logits of logistic regression, to probabilities.
         relevances: of each column of the table.
+        calibration: from decision probabilities to probabilities; ``None`` for logits, whose cross-entropy was
+            minimized already.
 
     Example:
         >>> import kernel_embed as ke
@@ -77,13 +49,32 @@ class Member:
     candidate: Candidate
     embeddings: tuple[MulticlassEmbedding, ...]
     predictors: tuple[LinearPredictor, ...]
-    calibration: SoftmaxCalibration | PlainSoftmax
     relevances: Tensor
+    calibration: SoftmaxCalibration | None = None
+
+    @classmethod
+    def of(
+        cls,
+        candidate: Candidate,
+        embeddings: Sequence[MulticlassEmbedding],
+        predictors: Sequence[LinearPredictor],
+        groups: Tensor,
+    ) -> Member:
+        """A member that is not calibrated yet; ``groups`` are the table columns of the encoded ones."""
+        of_each = [
+            predictor.relevances(groups) if isinstance(predictor, LogisticPredictor) else relevances(embedding, groups)
+            for embedding, predictor in zip(embeddings, predictors, strict=True)
+        ]
+        return cls(candidate, tuple(embeddings), tuple(predictors), torch.stack(of_each).mean(0))
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p(x) at checked points, from the mean of f(x) over the embeddings: ``(t, m)``."""
         F = [predictor.evaluate(x) for predictor in self.predictors]
-        return self.calibration.log_probabilities(F[0] if len(F) == 1 else torch.stack(F).mean(0))
+        return self.calibrated(F[0] if len(F) == 1 else torch.stack(F).mean(0))
+
+    def calibrated(self, F: Tensor) -> Tensor:
+        """log p from decision probabilities or logits."""
+        return F.log_softmax(dim=-1) if self.calibration is None else self.calibration.log_probabilities(F)
 
 
 class PooledPredictor(MulticlassPredictor):
@@ -133,29 +124,6 @@ class PooledPredictor(MulticlassPredictor):
         shares = torch.stack([member.relevances / member.relevances.sum() for member in self.members])
         return weights.to(shares) @ shares
 
-    def prepare(self) -> PooledPredictor:
-        """Resolve the kernels now, and not at the first prediction."""
-        for member in self._active:
-            for predictor in member.predictors:
-                predictor.prepare()
-        return self
-
-    def refitted(self, table: Table, rows: Tensor, part: int) -> PooledPredictor:
-        """The pool with the embeddings of one part, conditioned only on some rows of the ``table`` it was fitted to."""
-        subset = table.subset(rows)
-        members = tuple(
-            dataclasses.replace(
-                member, predictors=(refitted(member.predictors[min(part, len(member.predictors) - 1)], table, subset),)
-            )
-            for member in self._active
-        )
-        pool = LogarithmicPool(self.pool.weights[self.pool.weights > 0], self.pool.offset)
-        return PooledPredictor(members, pool, self.left_out, self.left_out_rows, self.left_out_parts)
-
-    @property
-    def _active(self) -> list[Member]:
-        return [member for member, w in zip(self.members, self.pool.weights.tolist(), strict=True) if w > 0]
-
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p(x): ``(t, m)``."""
         return self._log_probabilities(self.members[0].predictors[0].representation.check(x))
@@ -180,30 +148,88 @@ class PooledPredictor(MulticlassPredictor):
         """E[Y | X = x] for one-hot targets, the probabilities themselves: ``(t, m)``."""
         return self.probabilities(x)
 
+    @property
+    def _active(self) -> list[Member]:
+        return [member for member, w in zip(self.members, self.pool.weights.tolist(), strict=True) if w > 0]
+
+    def refitted(self, table: Table, rows: Tensor, part: int) -> PooledPredictor:
+        """The pool with the embeddings of one part, conditioned only on some rows of the ``table`` it was fitted to."""
+        subset = table.subset(rows)
+        members = tuple(
+            dataclasses.replace(
+                member, predictors=(refitted(member.predictors[min(part, len(member.predictors) - 1)], table, subset),)
+            )
+            for member in self._active
+        )
+        pool = LogarithmicPool(self.pool.weights[self.pool.weights > 0], self.pool.offset)
+        return PooledPredictor(members, pool, self.left_out, self.left_out_rows, self.left_out_parts)
+
+    @torch.no_grad()
+    def updated(self, old: Table, new: Table) -> tuple[PooledPredictor, Table]:
+        """The pool with rows added to those of ``old``, and the table that it still needs.
+
+        Kernels, ridges, calibrations and pool weights stay fixed; the coefficients become those of all rows. Members
+        with features add to their sums and do not need the old rows. Exact members are conditioned again, and switch to
+        features beyond :data:`kernel_embed.estimators.conditioning.EXACT` rows.
+        """
+        whole = old.joined(new)
+        members = tuple(
+            dataclasses.replace(member, predictors=tuple(_updated(one, old, new, whole) for one in member.predictors))
+            for member in self.members
+        )
+        needs_rows = any(isinstance(one, MulticlassExpansion) for member in members for one in member.predictors)
+        pool = PooledPredictor(members, self.pool, self.left_out, self.left_out_rows, self.left_out_parts)
+        return pool, whole if needs_rows else old
+
 
 def refitted(predictor: LinearPredictor, table: Table, subset: Table) -> LinearPredictor:
-    """A predictor that was conditioned on ``table``, conditioned on a ``subset`` with the same ridge."""
+    """A predictor that was conditioned on ``table``, conditioned on other rows with the same ridge."""
     if isinstance(predictor, LogisticPredictor):
         return predictor.refitted(subset)
+    return _with_ridge(predictor, table, subset).attach(subset.x, subset.y, subset.weights)
+
+
+def _with_ridge(predictor: LinearPredictor, table: Table, rows: Table) -> MulticlassEmbedding:
+    """The embedding of a predictor on ``table``, with the λ of the same ridge for other ``rows``."""
     kernel = predictor.embedding.kernel  # type: ignore[attr-defined]
     embedding = MulticlassEmbedding(kernel, table.num_classes).to(table.x).requires_grad_(False)
-    embedding.regularization = ridge_of(predictor, table) / subset.total_weight
-    return embedding.attach(subset.x, subset.y, subset.weights)
+    embedding.regularization = ridge_of(predictor, table) / rows.total_weight
+    return embedding
+
+
+def _updated(predictor: LinearPredictor, old: Table, new: Table, whole: Table) -> LinearPredictor:
+    if isinstance(predictor, MulticlassFeaturePredictor | ConditionedMulticlass):
+        return predictor.updated(new.x, new.y, new.weights)
+    if isinstance(predictor, LogisticPredictor):
+        exact = is_exact(len(whole.x))
+        return predictor.refitted(whole) if exact else predictor.joined(predictor.statistics_of(new))
+    if not isinstance(predictor, MulticlassExpansion):
+        raise TypeError(f"A {type(predictor).__name__} cannot be updated with more rows. Fit again.")
+    embedding = _with_ridge(predictor, old, whole)
+    if is_exact(len(whole.x)):
+        return embedding.attach(whole.x, whole.y, whole.weights).expansion()
+    rows = stratified_sample(whole.labels, num_points(len(whole.x)), np.random.default_rng(0))
+    statistics = through_features(embedding, whole, whole.x[whole.rows(rows)])
+    statistics.embedding.regularization = embedding.regularization.detach()
+    return statistics.condition()
 
 
 @torch.no_grad()
 def pooled(
-    table: Table, validation_rows: Tensor, parts: Tensor, candidates: Sequence[MemberCandidate]
+    table: Table, validation_rows: Tensor, parts: Tensor, members: Sequence[tuple[Member, Tensor]]
 ) -> PooledPredictor:
-    """Calibrate every candidate on the validation rows, of these ``parts``, and combine them in one pool."""
+    """Calibrate members on their out-of-sample values at the validation rows, of these ``parts``, and combine them."""
     Y, weights = table.Y(validation_rows), table.weights_of(validation_rows)
-    calibrations = [one.calibration(Y, weights) for one in candidates]
-    log_p = torch.stack(
-        [calibration.log_probabilities(one.left_out) for one, calibration in zip(candidates, calibrations, strict=True)]
-    )
+    calibrated = [
+        member
+        if isinstance(member.predictors[0], LogisticPredictor)
+        else dataclasses.replace(member, calibration=calibrate(left_out, Y, weights=weights))
+        for member, left_out in members
+    ]
+    log_p = torch.stack([one.calibrated(left_out) for one, (_, left_out) in zip(calibrated, members, strict=True)])
     combined = pool(log_p, Y, weights=weights)
-    members = tuple(
-        Member(one.candidate, one.embeddings, one.predictors, calibration, one.relevances(table.groups))
-        for one, calibration in zip(candidates, calibrations, strict=True)
-    )
-    return PooledPredictor(members, combined, combined.log_probabilities(log_p), validation_rows, parts).prepare()
+    predictor = PooledPredictor(tuple(calibrated), combined, combined.log_probabilities(log_p), validation_rows, parts)
+    for member in predictor._active:
+        for one in member.predictors:
+            one.prepare()  # resolves the kernels now, and not at the first prediction
+    return predictor

@@ -14,15 +14,14 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ..embeddings.distribution import Distribution, check_levels
-from ..linalg import Units
-from ..progress import progress_bar
-from ..splits import RandomState, group_numbers, seed_of
+from ..runtime import progress_bar
+from ..splits import RandomState, seed_of
 from ..tabular.encoder import TableEncoder, table_tags, validate_table
 from ..validation import check_array, check_count, check_memory, check_share
 from .conditioning import Table
 from .importance import HeldOut, ImportanceMixin
-from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
-from .targets import read_targets, read_weights
+from .output import NUM_STAGES, Conformal, Output, held_out_rows
+from .targets import read_numbers
 
 Array = NDArray[np.float64]
 
@@ -81,6 +80,8 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         True
     """
 
+    encoder_: TableEncoder
+
     def __init__(
         self,
         *,
@@ -101,11 +102,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         self.progress = progress
 
     def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> ConditionalEmbeddingRegressor:
         """Learn the kernels and their mixture, and condition on the data.
 
@@ -122,42 +119,22 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         """
         self._check_settings()
         X = validate_table(self, X, reset=True)
-        targets = read_targets(X, y)
-        weights = None if sample_weight is None else read_weights(sample_weight, len(targets))
-        numbers = group_numbers(groups, len(targets))
-        self._row_numbers = np.arange(len(targets))
-        if weights is not None and not bool((weights > 0).all()):
-            # A row of weight 0 is dropped.
-            self._row_numbers = np.flatnonzero(weights > 0)
-            if len(self._row_numbers) == 0:
-                raise ValueError("sample_weight is zero for every row. Pass a positive weight for some rows.")
-            X, targets, weights = (_safe_indexing(part, self._row_numbers) for part in (X, targets, weights))
-            numbers = group_numbers(None if numbers is None else numbers[self._row_numbers], len(targets))
-        self._is_vector, self._importances = targets.ndim == 2, None
+        targets, self._is_vector = read_numbers(X, y, sample_weight, groups)
+        X, targets, self._row_numbers = targets.without_zero_weights(X)
         seed = seed_of(self.random_state)
         self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
-        settings = Settings(
-            self.conformal, self.subset_size, self.max_rows, self.num_features, self.max_evaluations, self._seed
-        )
-        places = self._equal_rows(X, targets) if numbers is None else numbers
+        self._importances, n, weights = None, len(targets.Y), targets.weights
+        places = self._equal_rows(X, targets.Y) if targets.groups is None else targets.groups
         # Calibration rows are used for nothing else: the encoder is fitted on the others.
-        kept = held_out_rows(len(targets), settings, places)[1].numpy()
+        kept = held_out_rows(n, self, places)[1].numpy()
         self.encoder_ = TableEncoder().fit(
             _safe_indexing(X, kept), sample_weight=None if weights is None else weights[kept]
         )
-        check_memory(len(targets), torch.empty(0, dtype=torch.float64), 1, WIDE, len(self.encoder_.encoded_), 5)
-        table = Table(
-            x=torch.tensor(self.encoder_.transform(X)),
-            y=torch.tensor(targets.reshape(len(targets), -1)),
-            weights=None if weights is None else torch.tensor(weights),
-            groups=torch.tensor(self.encoder_.groups_),
-            numbers=torch.tensor(self.encoder_.numbers_),
-            units=Units(None if numbers is None else torch.tensor(numbers)),
-            places=places,
-        )
-        columns = [dataclasses.replace(table, y=column.contiguous()) for column in table.y.T]
+        check_memory(n, torch.empty(0, dtype=torch.float64), 1, WIDE, len(self.encoder_.encoded_), 5)
+        table = Table.of(self.encoder_.transform(X), targets.Y, targets, self.encoder_)
+        columns = [dataclasses.replace(table, y=column.contiguous(), places=places) for column in table.y.T]
         with progress_bar(NUM_STAGES * len(columns), "fit", self.progress) as bar:
-            self.outputs_ = [Output.learned(column, settings, bar) for column in columns]
+            self.outputs_ = [Output.learned(column, self, bar) for column in columns]
         shares = torch.stack([output.relevances for output in self.outputs_]).mean(0)
         self.inverse_lengthscales_ = self.encoder_.by_column(shares.numpy())
         return self
@@ -167,7 +144,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         if self.conformal == "leave-one-out" or (self.conformal == "auto" and len(targets) <= self.max_rows):
             return None
         x = TableEncoder().fit(X).transform(X)
-        number = np.unique(np.c_[x, targets.reshape(len(x), -1)], axis=0, return_inverse=True)[1].ravel()
+        number = np.unique(np.c_[x, targets], axis=0, return_inverse=True)[1].ravel()
         return None if number.max() + 1 == len(number) else number
 
     def _check_settings(self) -> None:

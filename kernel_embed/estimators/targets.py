@@ -1,21 +1,183 @@
-"""Numeric targets that the regressor reads, and weights of rows."""
+"""What the estimators read: labels of any type, soft, missing or weighted; real targets; weights; kernels."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
-from typing import Any
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.utils.validation import _check_y, check_consistent_length
+from sklearn.utils import _safe_indexing, column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, _num_samples, check_consistent_length
 
+from ..splits import Floats, Integers, group_numbers
+from ..tabular.column_encoders import is_missing
+from ..tabular.encoder import label_array
 from ..validation import check_dense
 
+KernelChoice: TypeAlias = Kernel | Callable[[torch.Tensor], Kernel] | None
 
-def read_targets(X: Any, y: ArrayLike | None) -> NDArray[np.float64]:
-    """The targets of the rows of ``X`` as numbers, ``(n,)`` or ``(n, outputs)``."""
+
+@dataclasses.dataclass(frozen=True)
+class Targets:
+    """The targets of n rows."""
+
+    Y: Floats  # one-hot or soft labels (n, m), zeros for a row without a label; or real targets (n, outputs)
+    weights: Floats | None  # how many rows each row stands for
+    groups: Integers | None = None  # the number of the group of each row
+    classes: NDArray[Any] | None = None  # the m labels, in order; None for real targets
+    soft: bool = False  # whether rows have probabilities
+
+    @property
+    def labeled(self) -> Integers:
+        """The numbers of the rows with a label."""
+        return np.flatnonzero(self.Y.any(axis=1))
+
+    @property
+    def y(self) -> NDArray[Any]:
+        """Soft labels, or the class number of each row, the most probable one."""
+        return self.Y if self.soft else self.Y.argmax(axis=1)
+
+    def class_factors(self, class_weight: dict[Any, float] | str | None) -> Floats | None:
+        """The factor of the weight of each class, from ``class_weight``: ``(m,)``."""
+        if class_weight is None:
+            return None
+        rows = self.labeled
+        if isinstance(class_weight, str) and class_weight == "balanced":
+            total: Floats = (np.ones(len(rows)) if self.weights is None else self.weights[rows]) @ self.Y[rows]
+            return np.asarray(total.sum() / (len(total) * np.where(total > 0, total, np.inf)))
+        assert self.classes is not None
+        of_row = self.classes[self.Y[rows].argmax(axis=1)]
+        return np.asarray(compute_class_weight(class_weight, classes=self.classes, y=of_row))
+
+    def times(self, factors: Floats | None) -> Targets:
+        """The same with weights multiplied by the ``factors`` of the classes."""
+        if factors is None:
+            return self
+        of_rows = self.Y @ factors
+        return dataclasses.replace(self, weights=of_rows if self.weights is None else self.weights * of_rows)
+
+    def subset(self, rows: Integers) -> Targets:
+        """The targets of some rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        groups = None if self.groups is None else self.groups[rows]
+        return dataclasses.replace(self, Y=self.Y[rows], weights=weights, groups=groups)
+
+    def without_zero_weights(self, X: Any) -> tuple[Any, Targets, Integers]:
+        """The rows of ``X`` with a positive weight, their targets, and their numbers."""
+        n = len(self.Y)
+        if self.weights is None or bool((self.weights > 0).all()):
+            return X, self, np.arange(n)
+        rows = np.flatnonzero(self.weights > 0)
+        return _safe_indexing(X, rows), self.subset(rows), rows
+
+
+def read_labels(
+    X: Any,
+    y: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    classes: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+) -> Targets:
+    """The labels of the rows of ``X``, among ``classes`` if they are given."""
+    n = _num_samples(X)
+    if y is None:
+        raise ValueError(
+            "Expected labels y, got None. This MulticlassEmbeddingClassifier estimator requires y to be passed, but "
+            "the target y is None."
+        )
+    try:
+        array = np.asarray(y)
+    except (TypeError, RuntimeError) as error:  # a tensor with a layout of its own
+        raise TypeError(
+            f"y cannot be read as an array of labels: it is a {type(y).__name__} ({error}). "
+            "Pass one label for each row."
+        ) from error
+    soft = array.ndim == 2 and array.shape[1] > 1
+    expected = None if classes is None else np.unique(np.asarray(classes))
+    names, Y = _soft(array) if soft else _hard(y, expected)
+    if soft and expected is not None and len(expected) != len(names):
+        raise ValueError(
+            f"y has {len(names)} columns of probabilities, but there are {len(expected)} classes. "
+            "Pass one column for each class."
+        )
+    if len(Y) != n:
+        raise ValueError(
+            f"Expected one label for each of the {n} rows of X, got {len(Y)}: inconsistent numbers of samples. "
+            "Give X and y of equal length."
+        )
+    if not Y.any():
+        raise ValueError("No row of y has a label. At least one is needed.")
+    weights = read_weights(sample_weight, n)
+    targets = Targets(Y, weights, group_numbers(groups, n), names if expected is None else expected, soft)
+    if weights is not None and not bool((weights[targets.labeled] > 0).any()):
+        raise ValueError(
+            "sample_weight is zero for every row with a label. Pass a positive weight for some rows, or none at all."
+        )
+    return targets
+
+
+def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], Floats]:
+    array = column_or_1d(label_array(y), warn=True)
+    if array.dtype.kind == "f" and bool(np.isinf(array).any()):
+        raise ValueError(
+            "Expected labels, got infinities. Input y contains infinity or a value too large for dtype('float64')."
+        )
+    may_miss = array.dtype.kind in "fO"
+    missing = np.array([may_miss and is_missing(label) for label in array], dtype=bool)
+    if bool(missing.all()):
+        raise ValueError("No row of y has a label: Input y contains NaN only, or is empty.")
+    present = label_array(array[~missing])
+    if bool(missing.any()):
+        warnings.warn(
+            f"{int(missing.sum())} of {len(array)} rows have no label: they are skipped, and only scale the columns.",
+            stacklevel=5,
+        )
+    check_classification_targets(present)
+    names, numbers = np.unique(present, return_inverse=True)
+    if classes is None:
+        classes = names
+    elif bool((unexpected := ~np.isin(names, classes)).any()):
+        raise ValueError(
+            f"Expected labels among {classes.tolist()}, got {names[unexpected].tolist()}. Name all classes in "
+            "the first call, partial_fit(X, y, classes=...), or fit again."
+        )
+    else:
+        numbers = np.searchsorted(classes, names)[numbers]
+    Y = np.zeros((len(array), len(classes)))
+    Y[np.flatnonzero(~missing), numbers] = 1.0
+    return classes, Y
+
+
+def _soft(array: NDArray[Any]) -> tuple[NDArray[Any], Floats]:
+    try:
+        Y = array.astype(np.float64)
+    except (TypeError, ValueError):
+        Y = np.full(array.shape, np.inf)
+    labeled = ~np.isnan(Y).any(axis=1)
+    if not ((Y[labeled] >= 0).all() and np.allclose(Y[labeled].sum(axis=1), 1.0, atol=1e-4)):
+        raise ValueError(
+            f"Expected y as labels, one for each row, or as soft labels, rows of probabilities that add up to 1, got "
+            f"shape {array.shape} with other values. For several labels a row use "
+            "sklearn.multioutput.MultiOutputClassifier."
+        )
+    Y[~labeled] = 0.0
+    return np.arange(Y.shape[1]), Y
+
+
+def read_numbers(
+    X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, groups: ArrayLike | None
+) -> tuple[Targets, bool]:
+    """The real targets of the rows of ``X``, and whether ``y`` has a dimension for outputs."""
     if y is None:
         raise ValueError(
             "Expected numbers y, got None. This ConditionalEmbeddingRegressor estimator requires y to be passed, but "
@@ -30,12 +192,15 @@ def read_targets(X: Any, y: ArrayLike | None) -> NDArray[np.float64]:
     if targets.size == 0:
         raise ValueError(f"y has no rows or no columns: its shape is {targets.shape}.")
     if np.isnan(targets).any():
-        missing = int(np.isnan(targets).sum())
-        raise ValueError(f"y has {missing} missing values. Leave those rows out.")
+        raise ValueError(f"y has {int(np.isnan(targets).sum())} missing values. Leave those rows out.")
     largest = float(np.abs(targets).max())
     if not largest < np.finfo(np.float64).max ** 0.5:
         raise ValueError(f"The squares of targets up to {largest:.2g} overflow in float64. Rescale y.")
-    return targets
+    n = len(targets)
+    weights = read_weights(sample_weight, n)
+    if weights is not None and not bool((weights > 0).any()):
+        raise ValueError("sample_weight is zero for every row. Pass a positive weight for some rows.")
+    return Targets(targets.reshape(n, -1), weights, group_numbers(groups, n)), targets.ndim == 2
 
 
 def check_numeric_targets(y: ArrayLike) -> None:
@@ -75,10 +240,10 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def read_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats | None:
     """Check sample weights: how many rows each row stands for, ``(n,)``."""
     if sample_weight is None:
-        return np.ones(n)
+        return None
     weights = np.array(sample_weight, dtype=np.float64)
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
@@ -90,3 +255,31 @@ def read_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]
     if not bool(np.isfinite(weights).all()) or bool((weights < 0).any()):
         raise ValueError("sample_weight must be finite and not negative. Look for NaN or negative values.")
     return weights
+
+
+def check_settings(kernel: KernelChoice, regularization: float, confidence: float) -> None:
+    """Raise for invalid settings, before anything is learned."""
+    if not 0.0 < regularization < float("inf"):
+        raise ValueError(
+            f"Expected a positive, finite regularization, got {regularization}. Give 0.01, which is usual."
+        )
+    if isinstance(kernel, type):
+        raise TypeError(f"Expected a kernel, got the class {kernel.__name__}. Write {kernel.__name__}().")
+    if isinstance(kernel, Kernel) and len(kernel.batch_shape) > 0:
+        shape = tuple(kernel.batch_shape)
+        raise ValueError(f"Expected a kernel without batch shape, got {shape}. Fit one classifier for each element.")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. Give 0.95, which is usual.")
+    if not callable(kernel) or isinstance(kernel, Kernel):
+        return
+    try:
+        signature = inspect.signature(kernel)
+    except ValueError:
+        return  # a built-in function need not have a signature
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"kernel must be a kernel, or a function of the training inputs alone; this function takes {signature}. "
+            "Pass a function such as lambda x: RBFKernel()."
+        ) from error

@@ -12,26 +12,19 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from ..bounds import Bound
-from ..splits import RandomState, balanced_folds, seed_of
+from ..splits import RandomState, seed_of, stratified_folds
 from ..tabular.encoder import label_array
-from ..validation import check_count
+from ..validation import check_count, check_tensor
 from ..voting import BaseFunctions, KernelFamily, Solution, SparseVote, VoteProblem, Votes, VoteSolver
+from ..voting.complexity import complexities, penalties
 from ..voting.families import Array, KernelLike, Points
 from ..voting.generalization import Theorem, num_outside_radius, vote_guarantee
-from ..voting.path import default_solver
-from ..voting.penalties import complexities, penalties
-from ..voting.predictions import (
-    KernelReport,
-    check_classes,
-    fit_temperature,
-    is_numeric,
-    one_against_rest,
-    probabilities,
-    winners,
-)
+from ..voting.predictions import check_classes, fit_temperature, one_against_rest, probabilities, winners
 from ..voting.problem import TOLERANCE
+from ..voting.solvers import default_solver
 
 Data: TypeAlias = ArrayLike | Sequence[object]
 """A matrix of numbers; if all kernels are callables, also strings or any objects."""
@@ -134,10 +127,17 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         solutions = [self._solve(problem) for problem in problems]
         self.margins_ = np.stack([p.margins(s.votes) for p, s in zip(problems, solutions, strict=True)])
         self.num_outside_radius_ = [num_outside_radius(solution.votes, grams, r.radii) for solution in solutions]
-        self._store(solutions, x)
+        for name in ("objective", "bound", "gap"):
+            values = [getattr(solution, name) for solution in solutions]
+            setattr(self, f"{name}_", float(values[0]) if len(values) == 1 else np.array(values))
+        self.num_rounds_ = max(solution.num_rounds for solution in solutions)
+        self.vote_ = SparseVote(self.family_, [solution.votes for solution in solutions], x)
+        self.num_votes_ = sum(len(solution.votes) for solution in solutions)
+        self.support_ = self.vote_.support
         self.temperature_ = None
         if self.num_calibration_folds:
-            folds = balanced_folds(codes, min(self.num_calibration_folds, len(x)), seed)
+            generator = np.random.default_rng(seed)
+            folds = stratified_folds(codes, min(self.num_calibration_folds, len(x)), generator, balanced=True)
             held_out = self._held_out_votes(problems, solutions, folds)
             self.temperature_ = fit_temperature(held_out[:, 0] if len(problems) == 1 else held_out, codes)
         return self
@@ -156,7 +156,6 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of the classes: a softmax of the votes, with a temperature fitted on held-out votes.
 
         Raises:
-            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
             AttributeError: if ``num_calibration_folds`` was 0.
         """
         check_is_fitted(self)
@@ -164,31 +163,23 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             raise AttributeError("num_calibration_folds=0 gives no probabilities. Fit again with at least 2 folds.")
         return probabilities(self.decision_function(X), self.temperature_)
 
-    def report(self) -> list[KernelReport]:
+    def report(self) -> list[dict[str, Any]]:
         """One record per kernel: name, complexity and its rule, penalty, total weight and number of votes.
 
         Raises:
             sklearn.exceptions.NotFittedError: if ``fit`` was not called.
-
-        Example:
-            >>> import numpy as np
-            >>> x = np.linspace(-1, 1, 30)[:, None]
-            >>> vote = VotedKernelClassifier().fit(x, np.abs(x[:, 0]) > 0.5)
-            >>> [row["kernel"] for row in vote.report()][:2], sum(row["num_votes"] for row in vote.report()) < 10
-            (['polynomial 1', 'polynomial 2'], True)
         """
         check_is_fitted(self)
-        return [
-            KernelReport(
-                kernel=name,
-                rule=self.rules_[k],
-                complexity=float(self.complexities_[k]),
-                penalty=float(self.penalties_[k]),
-                weight=self.vote_.total_weight(k),
-                num_votes=self.vote_.num_votes(k),
-            )
-            for k, name in enumerate(self.family_.names())
-        ]
+        alpha = self.vote_.weights
+        columns = {
+            "kernel": self.family_.names(),
+            "rule": self.rules_,
+            "complexity": self.complexities_.tolist(),
+            "penalty": self.penalties_.tolist(),
+            "weight": np.abs(alpha).sum((1, 2)).tolist(),
+            "num_votes": (alpha != 0).sum((1, 2)).tolist(),
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def guarantee(
         self,
@@ -219,20 +210,10 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             sklearn.exceptions.NotFittedError: if ``fit`` was not called.
         """
         check_is_fitted(self)
-        base = self.base_.with_bounds(sup_diagonal)
+        base, norms = self.base_.with_bounds(sup_diagonal), np.abs(self.vote_.weights).sum(1)  # Σ_j |α_{k,j}|
         results = [
-            vote_guarantee(
-                margins,
-                self.vote_.norms(c),  # Σ_j |α_{k,j}| per kernel
-                base,
-                rho,
-                theorem=theorem,
-                confidence=confidence,
-                K=K,
-                uniform=uniform,
-                num_outside_radius=self.num_outside_radius_[c],
-            )
-            for c, margins in enumerate(self.margins_)
+            vote_guarantee(margins, norms[:, c], base, rho, theorem, confidence, K, uniform, outside)
+            for c, (margins, outside) in enumerate(zip(self.margins_, self.num_outside_radius_, strict=True))
         ]
         return results[0] if len(results) == 1 else results
 
@@ -259,7 +240,16 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         return self.vote_(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _is_object_data(self, X: Data) -> bool:
-        return self.family_.takes_any_points and not is_numeric(X)
+        """Whether the points are strings or other objects, which only callables accept, and not a matrix of numbers."""
+        if not self.family_.takes_any_points or hasattr(X, "dtypes") or hasattr(X, "toarray"):
+            return False
+        if isinstance(X, Tensor):
+            check_tensor(X, "X")
+            return False
+        try:
+            return np.asarray(X).dtype.kind not in "fiubc"
+        except ValueError:  # ragged
+            return True
 
     def _solve(self, problem: VoteProblem, start: Votes | None = None) -> Solution:
         solver = default_solver(self.elastic) if self.solver is None else self.solver
@@ -273,15 +263,6 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             )
         return solution
 
-    def _store(self, solutions: list[Solution], x: Points) -> None:
-        self.objective_ = _per_vote([solution.objective for solution in solutions])
-        self.bound_ = _per_vote([solution.bound for solution in solutions])
-        self.gap_ = _per_vote([solution.gap for solution in solutions])
-        self.num_rounds_ = max(solution.num_rounds for solution in solutions)
-        self.vote_ = SparseVote(self.family_, [solution.votes for solution in solutions], x)
-        self.num_votes_ = sum(len(solution.votes) for solution in solutions)
-        self.support_ = self.vote_.support
-
     def _held_out_votes(self, problems: list[VoteProblem], solutions: list[Solution], fold: NDArray[np.int64]) -> Array:
         """f at every point by a vote fitted without its fold, warm-started from the full solution."""
         grams, votes = problems[0].grams, np.zeros((len(fold), len(problems)))
@@ -294,7 +275,3 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
                 for k, j, weight in zip(part.kernel, train[part.point], part.weight, strict=True):
                     votes[test, c] += weight * grams[k][test, j]
         return votes
-
-
-def _per_vote(values: list[float]) -> float | Array:
-    return float(values[0]) if len(values) == 1 else np.array(values)

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels import LebesgueMeasure, SmoothedKernel, gram
-from ..kernels.smoothed.gaussian import gaussian_terms
+from ..kernels.gaussian_terms import gaussian_terms
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
 from ..validation import check_count, generator_of
@@ -41,15 +41,11 @@ from .checks import Categorical, check_gram, read_samples
 from .kernel_choice import KernelChoice, choose_kernels, draws_of
 
 NUM_LOCATIONS = 100
-DIFFERENCES = (0.01, 0.03, 0.1, 0.3, 1.0)
-"""τ; the smallest is barely detectable with a thousand points."""
-HEIGHT_ROUNDING = 1e-6
-"""The error of a height of 1 in single precision."""
+DIFFERENCES = (0.01, 0.03, 0.1, 0.3, 1.0)  # τ; the smallest is barely detectable with a thousand points
+HEIGHT_ROUNDING = 1e-6  # the error of a height of 1 in single precision
+# Independent error in addition to the central limit, as a share of its mean variance: r is as rough as that error, so
+# without it infinitely many directions would contribute, however faint.
 NUGGET = 0.1
-"""Independent error in addition to the central limit, as a share of its mean variance.
-
-r is as rough as that error, so without it infinitely many directions would contribute, however faint.
-"""
 
 
 def log_bayes_factor(

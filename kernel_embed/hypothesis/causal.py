@@ -12,11 +12,10 @@ from torch import Tensor
 
 from ..validation import generator_of
 from .checks import Encoding, categorical_columns
-from .conditional import Method, conditional_independence_test
+from .conditional import Method, conditional_independence_test, residuals
 from .conditioning_set import ConditionalFeatures, ConditioningSet
+from .independence import independence_test
 from .kernel_choice import KernelChoice
-from .neighbors import residual_test, residuals
-from .result import KernelTestResult
 from .transform_test import transform_test
 
 
@@ -76,7 +75,7 @@ def register_causal_test(
             """The p-value of columns X and Y given the columns of ``condition_set``."""
             (first,), (second,), others, key = self.get_formatted_XYZ_and_cachekey(X, Y, condition_set)
             if key not in self.pvalue_cache:
-                self.pvalue_cache[key] = self.columns.test(first, second, tuple(others)).pvalue
+                self.pvalue_cache[key] = self.columns.pvalue(first, second, tuple(others))
             return float(self.pvalue_cache[key])
 
     register_ci_test(name, KernelEmbedTest)
@@ -84,7 +83,7 @@ def register_causal_test(
 
 
 class ColumnTests:
-    """Tests of two columns of ``data`` (``(n, d)``) given others; each regression is computed once.
+    """p-values of two columns of ``data`` (``(n, d)``) given others; each regression is computed once.
 
     The other arguments are those of :func:`register_causal_test`.
     """
@@ -99,36 +98,34 @@ class ColumnTests:
         method: Method | None,
         categorical: bool | Sequence[int],
     ) -> None:
-        self.data, self.num_permutations, self.seed = data, num_permutations, seed
-        self.kernel, self.kernel_y = kernel, kernel_y
-        self.categories = categorical_columns([data], categorical)
+        self.data, self.arguments, self.seed = data, (kernel, num_permutations, seed), seed
+        self.kernel_y, self.categories = kernel_y, categorical_columns([data], categorical)
         self.no_kernel = kernel is None and kernel_y is None
         self.method: Method = method or ("transforms" if self.no_kernel else "residuals")
         self.conditioning = functools.cache(self._conditioning)
         self.features = functools.cache(self._features)
         self.residuals = functools.cache(self._residuals)
 
-    def test(self, first: int, second: int, others: tuple[int, ...]) -> KernelTestResult:
-        """Test whether two columns are independent given others."""
+    def pvalue(self, first: int, second: int, others: tuple[int, ...]) -> float:
+        """The p-value of the independence of two columns given others."""
         if others and self.method == "transforms" and self.no_kernel:
             x, y = self.features(first, others), self.features(second, others)
-            return transform_test(x, y, self.conditioning(others), self.num_permutations, generator_of(self.seed))
+            generator = generator_of(self.seed)
+            return transform_test(x, y, self.conditioning(others), self.arguments[1], generator).pvalue
         if others and self.method == "residuals":
-            rest = self.residuals(first, others), self.residuals(second, others)
-            return residual_test(*rest, self.kernel, self.num_permutations, self.seed, self.kernel_y)
+            rest_x, rest_y = self.residuals(first, others), self.residuals(second, others)
+            return independence_test(rest_x, rest_y, *self.arguments, kernel_y=self.kernel_y).pvalue
         return conditional_independence_test(
             self.data[:, first],
             self.data[:, second],
             self.data[:, others] if others else None,
-            self.kernel,
-            self.num_permutations,
-            self.seed,
+            *self.arguments,
             kernel_y=self.kernel_y,
             method=self.method,
             categorical=self._categories_among((first,)),
             categorical_y=self._categories_among((second,)),
             categorical_z=self._categories_among(others),
-        )
+        ).pvalue
 
     def _conditioning(self, others: tuple[int, ...]) -> ConditioningSet:
         return ConditioningSet(self.data[:, others], self._categories_among(others), generator_of(self.seed))

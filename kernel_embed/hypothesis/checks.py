@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..kernels import FeatureKernel
-from ..progress import ProgressBar, progress_bar
+from ..runtime import ProgressBar, progress_bar
 from ..validation import check_dense, check_features
 
 Categorical = bool | Sequence[int] | None
@@ -26,8 +27,8 @@ Categorical = bool | Sequence[int] | None
 
 DTYPES: dict[str, type[np.generic]] = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
 """Dtypes by NumPy's kind: integers and bools keep their type, because they may be categories."""
-LARGE_TEST = 10_000
-"""The number of points from which a test shows a progress bar."""
+LARGE_TEST = 10_000  # the number of points from which a test shows a progress bar
+NORMAL_QUARTILES = 1.349  # between the quartiles of a standard normal variable
 
 
 def read_samples(
@@ -35,14 +36,12 @@ def read_samples(
 ) -> tuple[list[Tensor], tuple[int, ...]]:
     """Samples of the same columns as float64 tensors ``(n, d)`` on one device, and their categorical columns.
 
-    Args:
-        samples: tensors, NumPy arrays, data frames or nested lists, by the names used in errors. Columns of text are
-            categorical; their categories are numbered in sorted order.
-        categorical: the categorical columns.
-        minimum: rows that each sample needs.
+    Samples are tensors, NumPy arrays, data frames or nested lists, by the names used in errors, with at least
+    ``minimum`` rows. Columns of text are categorical; their categories are numbered in sorted order.
     """
-    samples, text = _number_text(samples)
-    raw = {name: as_tensor(sample, name) for name, sample in samples.items()}
+    tables = {name: _table(sample, name) for name, sample in samples.items()}
+    text = _number_text(tables)
+    raw = {name: table if isinstance(table, Tensor) else torch.from_numpy(table) for name, table in tables.items()}
     checked = []
     for name, tensor in raw.items():
         x = check_features(tensor, name, integers_as=torch.float64).double()
@@ -58,71 +57,53 @@ def read_samples(
     columns = categorical_columns(list(raw.values()), categorical)
     if text and categorical is False:
         raise TypeError(f"Columns {text} hold text, which is categorical. Leave categorical=False out.")
-    columns = tuple(sorted({*columns, *text}))
-    return [x.to(checked[0].device) for x in checked], columns
+    return [x.to(checked[0].device) for x in checked], tuple(sorted({*columns, *text}))
 
 
-def _number_text(samples: Mapping[str, Tensor | ArrayLike]) -> tuple[Mapping[str, Tensor | ArrayLike], list[int]]:
-    """The samples with text replaced by the numbers of its categories in all samples, and the columns of text."""
-    tables = {name: table for name, sample in samples.items() if (table := _table_with_text(sample)) is not None}
-    if not tables:
-        return samples, []
-    is_text = {name: [any(isinstance(v, str) for v in column) for column in table.T] for name, table in tables.items()}
-    first = next(iter(is_text.values()))
-    if len(tables) < len(samples) or any(other != first for other in is_text.values()):
-        raise TypeError(f"{' and '.join(samples)} must have text in the same columns. Convert them to the same types.")
-    text = [j for j, column_is_text in enumerate(first) if column_is_text]
-    for j in text:
-        values = [value for table in tables.values() for value in table[:, j]]
-        if other := [value for value in values if not isinstance(value, str)]:
-            raise TypeError(f"Column {j} mixes text and {other[0]!r}. Fill or drop missing values, convert numbers.")
-        if all(value.strip().lstrip("+-").replace(".", "", 1).isdigit() for value in set(values)):
-            raise TypeError(f"Column {j} holds numbers as text. Convert it to float, or to int if it is categorical.")
-        numbers = {category: number for number, category in enumerate(sorted(set(values)))}
-        for table in tables.values():
-            table[:, j] = [numbers[value] for value in table[:, j]]
-    dtype = np.int64 if all(first) else np.float64
-    try:
-        return {name: table.astype(dtype) for name, table in tables.items()}, text
-    except (ValueError, TypeError) as error:
-        raise TypeError(f"A column is neither text nor numbers: {error}. Convert it.") from error
-
-
-def _table_with_text(sample: Tensor | ArrayLike) -> NDArray[np.object_] | None:
-    """A copy ``(n, d)`` of a sample that contains text; lists as objects, because NumPy makes text of all numbers."""
-    if isinstance(sample, Tensor | np.ma.MaskedArray):
-        return None
-    try:
-        if np.asarray(sample).dtype.kind in DTYPES:
-            return None
-        table = np.array(sample, dtype=object)
-    except (ValueError, TypeError):  # rows of different lengths, which as_tensor refuses
-        return None
-    has_text = table.ndim in (1, 2) and any(isinstance(value, str) for value in table.flat)
-    return table.reshape(len(table), -1) if has_text else None
-
-
-def as_tensor(x: Tensor | ArrayLike, name: str) -> Tensor:
-    """``x`` as a tensor, without loss of precision.
-
-    Example:
-        >>> as_tensor([[0.1, 1], [0.2, 2]], "x").dtype, as_tensor([1, 2, 3], "x").dtype
-        (torch.float64, torch.int64)
-    """
+def _table(x: Tensor | ArrayLike, name: str) -> Tensor | NDArray[Any]:
+    """Numbers without loss of precision; a table ``(n, d)`` with text as objects, which NumPy would all make text."""
     if isinstance(x, Tensor):
         check_dense(x, name)
         return x
     try:
         # Masked entries become NaN, which check_features rejects with their position.
         array = np.ma.filled(x.astype(float), np.nan) if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+        objects = array if array.dtype.kind in DTYPES else np.array(x, dtype=object)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} is not a table of numbers: {error}. Give rows of equal length.") from error
-    if array.dtype.kind not in DTYPES:
-        raise TypeError(
-            f"{name} must be a tensor, an array or lists of numbers, not {type(x).__name__} of {array.dtype}. "
-            "Convert it to numbers, categories to integers."
-        )
-    return torch.from_numpy(array.astype(DTYPES[array.dtype.kind], order="C", copy=True))
+    if array.dtype.kind in DTYPES:
+        return array.astype(DTYPES[array.dtype.kind], order="C", copy=True)
+    if objects.ndim in (1, 2) and any(isinstance(value, str) for value in objects.flat):
+        return objects.reshape(len(objects), -1)
+    raise TypeError(
+        f"{name} must be a tensor, an array or lists of numbers, not {type(x).__name__} of {array.dtype}. "
+        "Convert it to numbers, categories to integers."
+    )
+
+
+def _number_text(tables: dict[str, Any]) -> list[int]:
+    """Replace text by the numbers of its categories in all tables, in place; returns the columns of text."""
+    objects = [table for table in tables.values() if isinstance(table, np.ndarray) and table.dtype == object]
+    if not objects:
+        return []
+    text = [[j for j, column in enumerate(table.T) if any(isinstance(v, str) for v in column)] for table in objects]
+    if len(objects) < len(tables) or any(columns != text[0] for columns in text):
+        raise TypeError(f"{' and '.join(tables)} must have text in the same columns. Convert them to the same types.")
+    for j in text[0]:
+        values = [value for table in objects for value in table[:, j]]
+        if other := [value for value in values if not isinstance(value, str)]:
+            raise TypeError(f"Column {j} mixes text and {other[0]!r}. Fill or drop missing values, convert numbers.")
+        if all(value.strip().lstrip("+-").replace(".", "", 1).isdigit() for value in set(values)):
+            raise TypeError(f"Column {j} holds numbers as text. Convert it to float, or to int if it is categorical.")
+        numbers = {category: number for number, category in enumerate(sorted(set(values)))}
+        for table in objects:
+            table[:, j] = [numbers[value] for value in table[:, j]]
+    try:
+        dtype = np.int64 if len(text[0]) == objects[0].shape[1] else np.float64
+        tables.update({name: table.astype(dtype) for name, table in tables.items()})
+    except (ValueError, TypeError) as error:
+        raise TypeError(f"A column is neither text nor numbers: {error}. Convert it.") from error
+    return text[0]
 
 
 def check_pairs(**samples: Tensor) -> None:
@@ -162,10 +143,9 @@ def column_names(sample: Tensor | ArrayLike) -> tuple[str, ...]:
 
 def check_real(kernel: Kernel, columns: tuple[int, ...], name: str = "x") -> None:
     """Raise if a kernel would measure distances between the codes of categories."""
-    features = [module for module in kernel.modules() if isinstance(module, FeatureKernel)]
+    inside = {part for module in kernel.modules() if isinstance(module, FeatureKernel) for part in module.modules()}
     for part in kernel.modules() if columns else ():
-        inside = any(part in set(module.modules()) for module in features)
-        if isinstance(part, Kernel) and part.has_lengthscale and not inside:
+        if isinstance(part, Kernel) and part.has_lengthscale and part not in inside:
             own = columns if part.active_dims is None else [c for c in columns if c in part.active_dims.tolist()]
             if own:
                 raise TypeError(
@@ -196,20 +176,11 @@ def bar_of_test(steps: int, num_points: int, show: bool | None) -> ProgressBar:
     return progress_bar(steps, "test", False if show is None and num_points < LARGE_TEST else show)
 
 
-NORMAL_QUARTILES = 1.349
-"""Between the quartiles of a standard normal variable."""
-
-
 class Encoding(torch.nn.Module):
     """From columns to that space, for the pooled sample ``x`` (``(n, d)``) and its ``categorical`` columns.
 
     It is not the encoder of tables, which keeps the units of numbers and puts all categories at the same distance: here
     the scale of a category depends on its frequency, and a kernel on the columns contains the map as a module.
-
-    Example:
-        >>> x = torch.tensor([[0.0, 1.0], [2.0, 1.0], [4.0, 7.0], [6.0, 7.0]], dtype=torch.float64)
-        >>> Encoding(x, categorical=[1])(x).shape            # one real column and two categories
-        torch.Size([4, 3])
     """
 
     spread: Tensor
@@ -228,7 +199,12 @@ class Encoding(torch.nn.Module):
             self.columns += [j] * len(values)
             categories.append(values)
             scales.append(torch.where(deviation > 0, deviation, 1.0).expand(len(values)))
-        self.register_buffer("spread", _spread(x[:, self.real]))
+        real = x[:, self.real]
+        # A robust standard deviation from the interquartile range; the usual one if that is zero.
+        low, high = torch.from_numpy(np.quantile(real.numpy(force=True), [0.25, 0.75], axis=0)).to(x)
+        spread = (high - low) / NORMAL_QUARTILES
+        spread = torch.where(spread > 0, spread, real.std(dim=0)) if self.real else spread
+        self.register_buffer("spread", torch.where(spread > 0, spread, 1.0))
         self.register_buffer("categories", torch.cat(categories))
         self.register_buffer("scales", torch.cat(scales))
 
@@ -243,13 +219,3 @@ class Encoding(torch.nn.Module):
         kernel = RBFKernel(ard_num_dims=d if d > 1 else None).double().to(self.spread.device)
         kernel.lengthscale = self.spread.new_tensor(lengthscale) if self.columns else lengthscale * self.spread
         return FeatureKernel(self, kernel) if self.columns else kernel
-
-
-def _spread(x: Tensor) -> Tensor:
-    """A robust standard deviation from the interquartile range; the usual one if that is zero."""
-    if x.shape[1] == 0:
-        return x.new_ones(0)
-    low, high = torch.from_numpy(np.quantile(x.numpy(force=True), [0.25, 0.75], axis=0)).to(x)
-    spread = (high - low) / NORMAL_QUARTILES
-    spread = torch.where(spread > 0, spread, x.std(dim=0))
-    return torch.where(spread > 0, spread, 1.0)

@@ -4,8 +4,13 @@ r"""Tests of conditional independence of x and y given z.
 (:mod:`.transform_test`).
 
 **Residuals** (Flaxman et al.): regress x on z and y on z with Gaussian processes and test the residuals for
-independence by HSIC (:mod:`.neighbors`). It has the right level where x and y are functions of z plus noise independent
-of z; two noises whose *variances* depend on z are not independent, and are rejected.
+independence by HSIC. The posterior mean of a Gaussian process is the conditional embedding of eq. (2), so both are
+fitted the same way, with the kernel learned by the evidence of x:
+
+.. math::  r = x - K_z A^{-1} x = n\lambda A^{-1} x, \qquad A = K_z + n\lambda I .
+
+It has the right level where x and y are functions of z plus noise independent of z; two noises whose *variances* depend
+on z are not independent, and are rejected.
 
 **Kernel** (Zhang et al., 2011). With :math:`\ddot x = (x, z)`, :math:`R = \varepsilon (K_z + \varepsilon I)^{-1}`,
 :math:`K = R K_{\ddot x} R` and :math:`L = R K_y R`,
@@ -19,29 +24,34 @@ other. Their sum, its trace, and the sum of their squares, its squared norm, nee
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from gpytorch.kernels import Kernel, RBFKernel
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..kernels import gram, median_distance
+from ..embeddings import ConditionalEmbedding
+from ..kernels import gram, log_scaled, median_distance
+from ..learning import fit
 from ..linalg import DenseSystem
+from ..objectives import ConditionalEvidence
 from ..validation import check_count, check_memory, generator_of
 from .checks import Categorical, Encoding, check_choice, check_gram, check_pairs, read_samples
 from .conditioning_set import ConditioningSet
 from .independence import independence_test
 from .kernel_choice import KernelChoice, choose_kernels
-from .neighbors import residual_test, residuals
 from .result import KernelTestResult, by_gamma
 from .smoothers import MEMORY_REMEDY
 from .transform_test import ConditionalTestResult, transform_test
 
 Method = Literal["transforms", "residuals", "kernel"]
-RIDGE = 1e-3
-"""ε of the kernel test, as in the paper."""
+MAX_ROWS = 300  # from which the kernel of a regression is learned; the regression itself uses all
+MAX_EVALUATIONS = 30
+RIDGE = 1e-3  # ε of the kernel test, as in the paper
 
 
 def conditional_independence_test(
@@ -61,10 +71,9 @@ def conditional_independence_test(
 ) -> KernelTestResult:
     """Test whether ``x`` and ``y`` are independent given ``z``; without ``z``, :func:`independence_test`.
 
-    No test of conditional independence has a level that holds for all distributions (Shah and Peters, 2020).
-    ``kernel-embed reproduce test-level`` measures the level of every method for ten models. The default method returns
-    a :class:`~kernel_embed.hypothesis.ConditionalTestResult`, which shows how well z predicts x and y and whether the
-    residuals still depend on z, and warns where the level may not hold.
+    No test of conditional independence has a level that holds for all distributions (Shah and Peters, 2020). The
+    default method returns a :class:`~kernel_embed.hypothesis.ConditionalTestResult`, which shows how well z predicts x
+    and y and whether the residuals still depend on z, and warns where the level may not hold.
 
     Args:
         x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
@@ -105,16 +114,9 @@ def conditional_independence_test(
     check_count("num_permutations", num_permutations)
     if z is None:
         return independence_test(
-            x,
-            y,
-            kernel,
-            num_permutations,
-            seed,
-            kernel_y=kernel_y,
-            categorical=categorical,
-            categorical_y=categorical_y,
-            progress=progress,
-        )
+            x, y, kernel, num_permutations, seed, kernel_y=kernel_y, categorical=categorical,
+            categorical_y=categorical_y, progress=progress,
+        )  # fmt: skip
     (x,), columns_x = read_samples({"x": x}, categorical, minimum=4)
     (y,), columns_y = read_samples({"y": y}, categorical_y, minimum=4)
     (z,), columns_z = read_samples({"z": z}, categorical_z, minimum=4)
@@ -130,9 +132,10 @@ def conditional_independence_test(
     points = [Encoding(data, which)(data) for data, which in ((x, columns_x), (y, columns_y), (z, columns_z))]
     if method == "kernel":
         return _kernel_test(points, kernel, kernel_y, num_permutations, generator)
-    residuals_x, residuals_y = (residuals(data, points[2], generator) for data in points[:2])
+    x, y = (residuals(data, points[2], generator) for data in points[:2])
     inner = int(torch.randint(2**31, (), generator=generator))
-    return residual_test(residuals_x, residuals_y, kernel, num_permutations, inner, kernel_y, progress)
+    result = independence_test(x, y, kernel, num_permutations, inner, kernel_y=kernel_y, progress=progress)
+    return dataclasses.replace(result, test="conditional independence test (residuals)")
 
 
 def conditional_two_sample_test(
@@ -193,6 +196,26 @@ def conditional_two_sample_test(
     result = transform_test(features_y, features_s, conditioning, num_permutations, generator)
     diagnostics = dict(zip(("y", "sample"), result.diagnostics.values(), strict=True))
     return dataclasses.replace(result, test="conditional two-sample test", sizes=sizes, diagnostics=diagnostics)
+
+
+def residuals(x: Tensor, z: Tensor, generator: torch.Generator) -> Tensor:
+    """Each standardized column of ``x`` (``(n, d)``) minus its regression on the points ``z`` (``(n, p)``)."""
+    deviation = x.std(dim=0, keepdim=True)
+    x = (x - x.mean(dim=0, keepdim=True)) / torch.where(deviation > 0, deviation, 1.0)
+    rows = torch.randperm(len(x), generator=generator)[:MAX_ROWS].to(x.device)
+    kernel = ScaleKernel(RBFKernel(lengthscale_constraint=log_scaled()), outputscale_constraint=log_scaled()).to(x)
+    kernel.base_kernel.lengthscale = median_distance(z[rows])
+    kernel.outputscale = kernel.raw_outputscale.new_tensor(0.5)
+    embedding = ConditionalEmbedding(kernel, regularization=0.5 / len(rows))
+    embedding.to(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumericalWarning)
+        fit(embedding, ConditionalEvidence(), z[rows], x[rows], max_evaluations=MAX_EVALUATIONS, progress=False)
+        # The noise of the process is nλ, the same number for any n.
+        embedding.regularization = embedding.regularization.detach() * len(rows) / len(x)
+        with torch.no_grad():
+            conditioned = embedding.condition(z, x)
+            return conditioned.Y - conditioned.P
 
 
 def _kernel_test(

@@ -39,65 +39,38 @@ from .smoothers import LENGTHSCALES, Smoother, Smoothers
 KINDS = ("residual", "shape", "ranks", "transform")
 NUM_COSINES = 6
 NUM_SHAPES = 4
-NUM_RANK_TARGETS = 12
-"""Cosines in the regression of ranks."""
+NUM_RANK_TARGETS = 12  # cosines in the regression of ranks
 NUM_NOISE_QUANTILES = 16
 CLIP = 3.0
-MAX_TIES = 0.3
-"""A column is discrete where more than this share of its values repeats another."""
-CHUNK = 2**22
-"""Entries of S in memory at once."""
-WEIGHT_KERNEL = 2
-"""The index of the lengthscale whose eigenfunctions weight the rows."""
+MAX_TIES = 0.3  # a column is discrete where more than this share of its values repeats another
+CHUNK = 2**22  # entries of S in memory at once
+WEIGHT_KERNEL = 2  # the index of the lengthscale whose eigenfunctions weight the rows
 MAX_WEIGHTS = 8
-SMALL_WEIGHT = 0.04
-"""The share of the largest eigenvalue below which an eigenfunction is dropped."""
-MAX_PRODUCT_COLUMNS = 5
-"""The most columns for which products of features of two columns are used."""
-SIMILAR = 0.99
-"""The correlation of the values of z with their normal scores above which the scores alone are used."""
-DETERMINED = 1e-6
-"""A column is a function of z where its residual has less than this share of its variance."""
+SMALL_WEIGHT = 0.04  # the share of the largest eigenvalue below which an eigenfunction is dropped
+MAX_PRODUCT_COLUMNS = 5  # the most columns for which products of features of two columns are used
+SIMILAR = 0.99  # the correlation of the values of z with their normal scores above which the scores alone are used
+DETERMINED = 1e-6  # a column is a function of z where its residual has less than this share of its variance
 
 
 class ConditionalFeatures(NamedTuple):
-    """Features of x, or of one column of it, with mean zero given z.
+    """Features of x, or of one column of it, with mean zero given z."""
 
-    Attributes:
-        kinds: features by kind, ``(n, m)``.
-        orders: k of each feature, by kind, ``(m,)``.
-        U: the probability transforms of the real columns, ``(n, d)``.
-        gain: the share of the CRPS that z explains, the mean over columns.
-        ties: the largest share of values of a column that repeat another.
-        freedom: the largest degrees of freedom of the regressions on z.
-        is_determined: whether every column is a function of z on these rows.
-    """
-
-    kinds: dict[str, Tensor]
-    orders: dict[str, Tensor]
-    U: Tensor
-    gain: float
-    ties: float
-    freedom: float
-    is_determined: bool = False
+    kinds: dict[str, Tensor]  # features by kind, (n, m)
+    orders: dict[str, Tensor]  # k of each feature, by kind, (m,)
+    U: Tensor  # the probability transforms of the real columns, (n, d)
+    gain: float  # the share of the CRPS that z explains, the mean over columns
+    ties: float  # the largest share of values of a column that repeat another
+    freedom: float  # the largest degrees of freedom of the regressions on z
+    is_determined: bool = False  # whether every column is a function of z on these rows
 
 
 class ConditioningSet:
     r"""The conditioning variables z ``(n, p)``.
 
-    Attributes:
-        points: normal scores of the real columns and coordinates of the categories, in which neighbors are found.
-        smoothers: the regressions on z: on these points, and on standardized values instead of scores.
-        weights: :math:`\psi(z)`, the leading eigenvectors of a kernel of z times the roots of their eigenvalues,
-            ``(n, r)``; they detect dependence whose sign varies with z.
-        constant: the weight of the constant among them, the mean of that kernel over normal points.
-
-    Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> z, e = torch.randn(2, 100, 1, generator=generator, dtype=torch.float64)
-        >>> features = ConditioningSet(z, (), generator).features_of(z + 0.1 * e, (), generator)
-        >>> features.gain > 0.8, features.kinds["transform"].shape
-        (True, torch.Size([100, 6]))
+    ``points`` are normal scores of the real columns and coordinates of the categories, in which neighbors are found;
+    ``smoothers`` the regressions on them, and on standardized values instead of scores; ``weights`` :math:`\psi(z)`,
+    the leading eigenvectors of a kernel of z times the roots of their eigenvalues, ``(n, r)``, which detect dependence
+    whose sign varies with z; ``constant`` the weight of the constant among them, the mean of that kernel.
     """
 
     @torch.inference_mode()
@@ -229,12 +202,7 @@ def mean_cosines(a: Tensor, b: Tensor, count: int) -> Tensor:
 
 
 def ranks(x: Tensor, at: Tensor | None = None) -> Tensor:
-    """(mid-rank − ½)/n of each value of ``x`` ``(n,)``, or the same distribution function of the numbers ``at``.
-
-    Example:
-        >>> ranks(torch.tensor([3.0, 1.0, 3.0, 7.0], dtype=torch.float64))
-        tensor([0.5000, 0.1250, 0.5000, 0.8750], dtype=torch.float64)
-    """
+    """(mid-rank − ½)/n of each value of ``x`` ``(n,)``, or the same distribution function of the numbers ``at``."""
     ordered, values = np.sort(x.numpy(force=True)), (x if at is None else at).numpy(force=True)
     low, high = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
     return torch.from_numpy((low + high) / (2.0 * len(x))).to(x.device)

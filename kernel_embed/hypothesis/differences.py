@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
     from .result import SamplesTestResult
 
-MEMORY = 2**26
-"""Bytes of a block of the Gram matrix."""
+MEMORY = 2**26  # bytes of a block of the Gram matrix
 
 
 class ColumnDifference(NamedTuple):
@@ -57,7 +56,6 @@ class ColumnDifference(NamedTuple):
         without: the standardized statistic of all other columns; NaN if there are none.
 
     Example:
-        >>> from kernel_embed.hypothesis import ColumnDifference
         >>> ColumnDifference("height", alone=5.1, pvalue=0.002, without=0.3).name
         'height'
     """
@@ -84,8 +82,7 @@ class Differences:
 
     Example:
         >>> import kernel_embed as ke
-        >>> x, y = torch.randn(40, 2), torch.randn(40, 2) + torch.tensor([2.0, 0.0])
-        >>> result = ke.two_sample_test(x, y, kernel="median", num_permutations=99, seed=0)
+        >>> result = ke.two_sample_test(torch.randn(40, 2), torch.randn(40, 2) + 2.0, "median", 99, seed=0)
         >>> [column.name for column in result.differences().columns]
         ['column 0', 'column 1']
     """

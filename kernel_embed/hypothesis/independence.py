@@ -41,27 +41,21 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.gram import cross_evaluation
-from ..progress import ProgressBar
+from ..runtime import ProgressBar
 from ..splits import halves
 from ..validation import check_count, generator_of
 from .checks import Categorical, bar_of_test, check_choice, check_gram, check_pairs, read_samples
 from .kernel_choice import KernelChoice, Kernels, choose_kernels
+from .mmd import centred_square
 from .result import KernelTestResult, Null, NullScale, by_permutations, decide
 
-MEMORY = 2**27
-"""Bytes of a block of diagonals; the Gram matrix itself is formed if it is smaller than four such blocks."""
+MEMORY = 2**27  # bytes of a block of diagonals; the Gram matrix itself is formed if it is smaller than four such blocks
 
 
 def statistics(
-    kernels_x: Kernels,
-    kernels_y: Kernels,
-    x: Tensor,
-    y: Tensor,
-    num_permutations: int,
-    generator: torch.Generator,
-    unbiased: bool = False,
-    progress: bool | None = False,
-) -> tuple[Tensor, NullScale]:
+    num_permutations: int, kernels_x: Kernels, kernels_y: Kernels, x: Tensor, y: Tensor, generator: torch.Generator,
+    unbiased: bool = False, progress: bool | None = False,
+) -> tuple[Tensor, NullScale]:  # fmt: skip
     """T ``(J, 1 + B)`` and the scale of the pairs of kernels in :func:`pairs_of`."""
     num_orders = math.ceil((num_permutations + 1) / len(x))
     orders = [torch.randperm(len(x), generator=generator).to(x.device) for _ in range(num_orders)]
@@ -76,13 +70,7 @@ def statistics(
 
 
 def pairs_of(x: Kernels, y: Kernels) -> list[tuple[int, int]]:
-    """The pairs of kernels in the test: all maxima (or given kernels) with each other, equal multiples of the medians.
-
-    Example:
-        >>> x, y = Kernels((), "", (None, 1.0, 4.0)), Kernels((), "", (None, None, 1.0, 4.0))
-        >>> pairs_of(x, y)
-        [(0, 0), (0, 1), (1, 2), (2, 3)]
-    """
+    """The pairs in the test: all maxima (or given kernels) with each other, and equal multiples of the medians."""
 
     def maxima(kernels: Kernels) -> list[int]:
         free = [i for i, multiple in enumerate(kernels.multiples) if multiple is None]
@@ -117,7 +105,7 @@ def rotated_hsic(
     trace_x, trace_y = diagonal_x.sum(-1), diagonal_y[0].sum(-1)
     size = (trace_x / n).abs()[:, None] * (trace_y / n).abs()
     mean = (trace_x - sums_x.sum(-1) / n)[:, None] * (trace_y - sums_y[0].sum(-1) / n) / n**3
-    centred_x, centred_y = _centred_square(square_x, sums_x), _centred_square(square_y, sums_y[0])
+    centred_x, centred_y = centred_square(square_x, sums_x), centred_square(square_y, sums_y[0])
     # n⁶ in two factors: as one integer it exceeds 64 bits from n = 1449 on
     variance = 2.0 * (centred_x / n**3)[:, None] * (centred_y / n**3)
     product = torch.fft.irfft(spectrum, n=n).flatten(-2)
@@ -205,12 +193,6 @@ def _circular(a: Tensor, b: Tensor) -> Tensor:
     return sums
 
 
-def _centred_square(square: Tensor, sums: Tensor) -> Tensor:
-    """‖HKH‖² = ‖K‖² − (2/n) Σ_i (K1)_i² + (1ᵀK1)²/n²."""
-    n = sums.shape[-1]
-    return (square - 2.0 / n * sums.square().sum(-1) + sums.sum(-1).square() / n**2).clamp_min(0.0)
-
-
 def independence_test(
     x: Tensor | ArrayLike,
     y: Tensor | ArrayLike,
@@ -278,12 +260,8 @@ def independence_test(
         kernels_x, kernels_y, rows = _split(x, y, kernels_x, kernels_y, unbiased, generator)
         x, y, how = x[rows], y[rows], "chosen on one half"
     pairs = tuple((kernels_x.kernels[i], kernels_y.kernels[j]) for i, j in pairs_of(kernels_x, kernels_y))
-    decision = decide(
-        lambda B: statistics(kernels_x, kernels_y, x, y, B, generator, unbiased, progress),
-        null,
-        num_permutations,
-        generator,
-    )
+    arguments = kernels_x, kernels_y, x, y, generator, unbiased, progress
+    decision = decide(lambda B: statistics(B, *arguments), null, num_permutations, generator)
     return decision.result(KernelTestResult, "independence test", pairs, how, sizes=(len(x),))
 
 
@@ -294,6 +272,6 @@ def _split(
     if len(x) < 8:
         raise ValueError(f"kernel='split' needs at least 8 observations, but there are {len(x)}.")
     first, second = halves(len(x), generator, x.device)
-    best = by_permutations(*statistics(kernels_x, kernels_y, x[first], y[first], 200, generator, unbiased)).best
+    best = by_permutations(*statistics(200, kernels_x, kernels_y, x[first], y[first], generator, unbiased)).best
     i, j = pairs_of(kernels_x, kernels_y)[best]
     return Kernels((kernels_x.kernels[i],), ""), Kernels((kernels_y.kernels[j],), ""), second

@@ -29,8 +29,9 @@ from torch import Tensor
 
 from ..embeddings.bayesian import BayesianMeanEmbedding
 from ..kernels import LebesgueMeasure, gram, median_distance, set_lengthscales_by_median
-from ..kernels.gram import batch_rows, cross_evaluation
-from ..kernels.initialization import scan_span
+from ..kernels.gram import cross_evaluation
+from ..kernels.lengthscales import scan_span
+from ..kernels.supremum import batch_rows
 from ..objectives.evidence import EmbeddingEvidence, prominent
 from ..posteriors.posterior import KernelDraws
 from .checks import Encoding, check_choice, check_real
@@ -42,23 +43,15 @@ MEDIAN_MULTIPLES = (0.5, 1.0, 4.0)
 """The first detects rings and changes of scale better than the median; the last, nearly linear over the data, detects
 differences of means best."""
 SPLIT_MULTIPLES = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
-NUM_POINTS = 1000
-"""Rows of the pooled sample in the evidence."""
-NUM_LOCATIONS = 200
-"""Rows at which the embedding of those is evaluated."""
+NUM_POINTS = 1000  # rows of the pooled sample in the evidence
+NUM_LOCATIONS = 200  # rows at which the embedding of those is evaluated
 SCAN_POINTS = 20
-FINE_POINTS = 7
-"""Around each maximum of the scan: lengthscales to a few percent are precise enough for a test."""
-PROMINENCE = 6.0
-"""The descent in nats that separates two maxima."""
-BATCH_ENTRIES = 2**22
-"""Kernel values of one batch."""
-MEASURE = LebesgueMeasure(unit=True)
-"""r(x, x) = 1, so that the maxima scale with the units of the data."""
-BLOCK_ENTRIES = 2**24
-"""Kernel values of all draws in memory at once."""
-ROUNDING = 1e-6
-"""The error of a sum of weights in single precision."""
+FINE_POINTS = 7  # around each maximum of the scan: lengthscales to a few percent are precise enough for a test
+PROMINENCE = 6.0  # the descent in nats that separates two maxima
+BATCH_ENTRIES = 2**22  # kernel values of one batch
+MEASURE = LebesgueMeasure(unit=True)  # r(x, x) = 1, so that the maxima scale with the units of the data
+BLOCK_ENTRIES = 2**24  # kernel values of all draws in memory at once
+ROUNDING = 1e-6  # the error of a sum of weights in single precision
 
 
 @runtime_checkable
@@ -138,27 +131,27 @@ def kernels_by_rule(x: Tensor, rule: Rule, categorical: tuple[int, ...], generat
         return Kernels((kernel,), "median heuristic", (1.0,))
     encoding = Encoding(x, categorical)
     z = encoding(x)
-    median = float(median_distance(z))
-
-    def kernels(lengthscales: list[float]) -> tuple[Kernel, ...]:
-        return tuple(encoding.kernel(lengthscale).requires_grad_(False) for lengthscale in lengthscales)
-
+    median, num_real = float(median_distance(z)), len(encoding.real)
+    maxima: list[float] = []
+    multiples: tuple[float, ...]
     if rule == "split":
-        candidates = kernels([m * median for m in SPLIT_MULTIPLES])
-        return Kernels(candidates, "candidates for a split", (None,) * len(candidates))
-    num_real = len(encoding.real)
-    maxima = evidence_lengthscales(z[:, :num_real]) if rule != "median" and num_real else []
-    multiples: tuple[float, ...] = () if maxima and rule != "evidence+median" else (1.0,)
-    # For one categorical column all lengthscales give the same test.
-    if rule == "evidence+median" and (num_real or len(categorical) > 1):
-        multiples = MEDIAN_MULTIPLES
-    how = "median heuristic"
-    if rule == "best" and num_real:
-        maxima, how = maxima[:1], "highest evidence"
-    elif maxima:
-        how = "evidence" if len(maxima) == 1 else f"{len(maxima)} maxima of the evidence"
-        how += " and the median" if multiples else ""
-    return Kernels(kernels([*maxima, *(m * median for m in multiples)]), how, (*(None for _ in maxima), *multiples))
+        multiples, how = SPLIT_MULTIPLES, "candidates for a split"
+    else:
+        if rule != "median" and num_real:
+            maxima = evidence_lengthscales(z[:, :num_real])
+        multiples = () if maxima and rule != "evidence+median" else (1.0,)
+        # For one categorical column all lengthscales give the same test.
+        if rule == "evidence+median" and (num_real or len(categorical) > 1):
+            multiples = MEDIAN_MULTIPLES
+        how = "median heuristic"
+        if rule == "best" and num_real:
+            maxima, how = maxima[:1], "highest evidence"
+        elif maxima:
+            how = "evidence" if len(maxima) == 1 else f"{len(maxima)} maxima of the evidence"
+            how += " and the median" if multiples else ""
+    lengthscales = [*maxima, *(multiple * median for multiple in multiples)]
+    kernels = tuple(encoding.kernel(lengthscale).requires_grad_(False) for lengthscale in lengthscales)
+    return Kernels(kernels, how, (*(None for _ in maxima), *(None if rule == "split" else m for m in multiples)))
 
 
 def evidence_lengthscales(z: Tensor) -> list[float]:
@@ -211,20 +204,33 @@ class AverageKernel(Kernel):
         >>> batch = RBFKernel(batch_shape=torch.Size([2])).double()
         >>> batch.lengthscale = torch.tensor([1.0, 2.0], dtype=torch.float64).reshape(2, 1, 1)
         >>> average = AverageKernel(KernelDraws((batch,), (torch.tensor([0.25, 0.75], dtype=torch.float64),)))
-        >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-        >>> gram(average, x).detach()                                      # ¼ exp(−1/2) + ¾ exp(−1/8)
-        tensor([[1.0000, 0.8135],
-                [0.8135, 1.0000]], dtype=torch.float64)
+        >>> gram(average, torch.tensor([[0.0], [1.0]], dtype=torch.float64))[0, 1].detach()  # ¼ exp(−1/2) + ¾ exp(−1/8)
+        tensor(0.8135, dtype=torch.float64)
     """
 
     weights: Tensor
 
     def __init__(self, draws: KernelDraws) -> None:
         super().__init__()
-        _check_draws(draws)
-        self.kernels = torch.nn.ModuleList(draws.kernels)
-        self.counts = [weights.numel() for weights in draws.weights]
-        self.register_buffer("weights", torch.cat([weights.detach().double().flatten() for weights in draws.weights]))
+        kernels, weights = draws
+        if not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
+            types = [type(kernel).__name__ for kernel in kernels]
+            raise TypeError(f"kernel_draws() must return gpytorch kernels, not {types}.")
+        counts = [torch.Size(kernel.batch_shape).numel() for kernel in kernels]
+        self.counts = [w.numel() for w in weights]
+        if counts != self.counts:
+            raise ValueError(
+                f"kernel_draws() must return one weight for each draw: the kernels have {counts} draws, the weights "
+                f"{self.counts} entries."
+            )
+        flat = torch.cat([w.detach().double().flatten() for w in weights])
+        if not bool((flat >= 0).all()) or not abs(float(flat.sum()) - 1.0) <= ROUNDING:
+            raise ValueError(
+                f"The weights of kernel draws must be nonnegative and sum to 1; they sum to {float(flat.sum()):g}, and "
+                f"the smallest is {float(flat.min()):g}. Divide them by their sum."
+            )
+        self.kernels = torch.nn.ModuleList(kernels)
+        self.register_buffer("weights", flat)
 
     @property
     def draws(self) -> KernelDraws:
@@ -274,22 +280,3 @@ def draws_of(kernel: Kernel) -> KernelDraws:
         return kernel.draws
     count = torch.Size(kernel.batch_shape).numel()
     return KernelDraws((kernel,), (torch.full((count,), 1.0 / count, dtype=torch.float64),))
-
-
-def _check_draws(draws: KernelDraws) -> None:
-    kernels, weights = draws
-    if not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
-        types = [type(kernel).__name__ for kernel in kernels]
-        raise TypeError(f"kernel_draws() must return gpytorch kernels, not {types}.")
-    counts, sizes = [torch.Size(kernel.batch_shape).numel() for kernel in kernels], [w.numel() for w in weights]
-    if counts != sizes:
-        raise ValueError(
-            f"kernel_draws() must return one weight for each draw: the kernels have {counts} draws, the weights "
-            f"{sizes} entries."
-        )
-    flat = torch.cat([w.detach().double().flatten().cpu() for w in weights])
-    if not bool((flat >= 0).all()) or not abs(float(flat.sum()) - 1.0) <= ROUNDING:
-        raise ValueError(
-            f"The weights of kernel draws must be nonnegative and sum to 1; they sum to {float(flat.sum()):g}, and the "
-            f"smallest is {float(flat.min()):g}. Divide them by their sum."
-        )

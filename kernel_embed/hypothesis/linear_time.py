@@ -33,8 +33,7 @@ from .kernel_choice import HasKernelDraws, unbatched_kernels
 from .result import ROUNDING, KernelTestResult, TestDecision, exceedance
 
 LINEAR_TIME = "two-sample test, linear time"
-SIGNS = 2**20
-"""Random signs drawn at once."""
+SIGNS = 2**20  # random signs drawn at once
 
 
 class LinearTimeTwoSampleTest:
@@ -55,12 +54,8 @@ class LinearTimeTwoSampleTest:
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> test = LinearTimeTwoSampleTest(RBFKernel())
-        >>> for _ in range(10):
-        ...     x, y = torch.randn(2, 500, 1, generator=generator)
-        ...     _ = test.update(x, y + 0.5)
-        >>> test.result().pvalue < 0.01
+        >>> x, y = torch.randn(2, 2000, 1)
+        >>> LinearTimeTwoSampleTest(RBFKernel(), seed=0).update(x, y + 1.0).result().pvalue < 0.01
         True
     """
 
@@ -74,12 +69,10 @@ class LinearTimeTwoSampleTest:
         if not isinstance(kernel, Kernel | HasKernelDraws):
             raise TypeError(f"kernel must be one gpytorch.kernels.Kernel or a posterior, not {kernel!r}.")
         self.kernel = copy.deepcopy(unbatched_kernels(kernel)[0]).double().requires_grad_(False)
-        self.kernel_choice = kernel_choice
+        self.kernel_choice, self.num_pairs = kernel_choice, 0
         check_count("num_permutations", num_permutations)
-        self.num_pairs = 0
         self._generator = generator_of(seed)
-        self._sums = torch.zeros(1 + num_permutations, dtype=torch.float64)
-        self._size = 0.0
+        self._sums, self._size = torch.zeros(1 + num_permutations, dtype=torch.float64), 0.0
         self._waiting: list[Tensor | None] = [None, None]
 
     def update(self, x: Tensor | ArrayLike, y: Tensor | ArrayLike) -> LinearTimeTwoSampleTest:
@@ -98,7 +91,7 @@ class LinearTimeTwoSampleTest:
         used = 2 * (min(map(len, streams)) // 2)
         self._waiting = [stream[used:].clone() for stream in streams]
         if used:
-            self._add(self.terms(streams[0][:used], streams[1][:used]))
+            self._add(self.terms(streams[0][:used], streams[1][:used]).detach().cpu())
         return self
 
     def terms(self, x: Tensor, y: Tensor) -> Tensor:
@@ -115,9 +108,7 @@ class LinearTimeTwoSampleTest:
 
     def _add(self, h: Tensor) -> None:
         """Add Σ_i s_ib h_i, b = 0 as observed; each random byte holds the signs of eight b."""
-        h = h.detach().cpu()
-        B = len(self._sums) - 1
-        places = 2 ** torch.arange(8, dtype=torch.uint8)
+        B, places = len(self._sums) - 1, 2 ** torch.arange(8, dtype=torch.uint8)
         for part in h.split(max(1, SIGNS // B)):
             signs = torch.randint(256, (len(part), -(-B // 8), 1), generator=self._generator, dtype=torch.uint8)
             positive = (signs & places).ne(0).flatten(1)[:, :B].double()

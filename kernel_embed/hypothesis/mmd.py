@@ -41,41 +41,39 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import explicit_features, gram, gram_diagonal
-from ..kernels.gram import has_explicit_features
-from ..progress import ProgressBar
+from ..kernels.structure import has_explicit_features
+from ..runtime import ProgressBar
 from .checks import bar_of_test, check_gram
 from .result import NullScale
 
-MEMORY = 2**27
-"""Bytes of a block of the Gram matrix."""
-RANDOM_NUMBERS = 2**22
-"""Random numbers drawn at once."""
-FEATURE_ROWS = 4096
-"""Rows of a block of features."""
-BLOCK = 256
-"""The least rows of a block: symmetry saves half of the product, and a block still fills the processor."""
-LABELS = 2**25
-"""The number of labels above which they are stored as bools."""
+MEMORY = 2**27  # bytes of a block of the Gram matrix
+RANDOM_NUMBERS = 2**22  # drawn at once
+FEATURE_ROWS = 4096  # of a block of features
+BLOCK = 256  # the least rows of a block: symmetry saves half of the product, and a block still fills the processor
+LABELS = 2**25  # the number of labels above which they are stored as bools
 
 
-def statistics(
-    kernels: Sequence[Kernel],
-    pooled: Tensor,
-    E: Tensor,
-    sizes: Sequence[int],
-    statistic: Statistic,
-    progress: bool | None = False,
-) -> tuple[Tensor, NullScale]:
-    """T ``(J, 1 + B)`` for J kernels, and the scale of each."""
-    rows, scales = [], []
-    with bar_of_test(len(kernels) * len(pooled), len(pooled), progress) as bar:
-        for kernel in kernels:
-            forms = quadratic_forms(kernel, pooled, E, bar)
-            rows.append(statistic.formula(forms, sizes))
-            moments = null_moments(forms, sizes, statistic.factor(sizes))
-            scales.append(torch.stack([*moments, (forms.trace / len(pooled)).abs()]))
-    mean, variance, size = torch.stack(scales, dim=1)
-    return torch.stack(rows), NullScale(mean, variance, size, shift=float(statistic.unbiased))
+class QuadraticForms(NamedTuple):
+    """Quadratic forms of K with the indicators E ``(N, k, C)``."""
+
+    within: Tensor  # eᵀKe, (k, C)
+    to_all: Tensor  # eᵀK1, (k, C)
+    diagonal: Tensor  # Σ e_i K_ii, (k, C)
+    total: Tensor  # 1ᵀK1
+    trace: Tensor  # Σ K_ii
+    centred_square: Tensor  # ‖HKH‖², with H = I − 11ᵀ/N
+
+
+class Statistic(NamedTuple):
+    r"""A statistic of k samples, and its null distribution.
+
+    With λ the eigenvalues of HKH/N, it tends to :math:`c \sum_l \lambda_l \chi^2_{k-1}` if all samples are of one
+    distribution; the mean of the limit is subtracted if it is ``unbiased``.
+    """
+
+    formula: Callable[[QuadraticForms, Sequence[int]], Tensor]  # T of all labelings (C,), from the sample sizes
+    factor: Callable[[Sequence[int]], float]  # c, from the sample sizes
+    unbiased: bool = False
 
 
 def squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
@@ -100,23 +98,6 @@ def between_samples(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
     return (forms.within / counts).sum(0) - forms.total / sum(sizes)
 
 
-class Statistic(NamedTuple):
-    r"""A statistic of k samples, and its null distribution.
-
-    With λ the eigenvalues of HKH/N, it tends to :math:`c \sum_l \lambda_l \chi^2_{k-1}` if all samples are of one
-    distribution.
-
-    Attributes:
-        formula: from the quadratic forms of all labelings and the sample sizes to T of all labelings, ``(C,)``.
-        factor: from the sample sizes to c.
-        unbiased: whether the mean of the limit is subtracted.
-    """
-
-    formula: Callable[[QuadraticForms, Sequence[int]], Tensor]
-    factor: Callable[[Sequence[int]], float]
-    unbiased: bool = False
-
-
 STATISTICS = {
     "biased": Statistic(squared_mmd, lambda sizes: 1.0 / sizes[0] + 1.0 / sizes[1]),
     "unbiased": Statistic(unbiased_squared_mmd, lambda sizes: 1.0 / sizes[0] + 1.0 / sizes[1], unbiased=True),
@@ -125,11 +106,26 @@ STATISTICS = {
 BETWEEN_SAMPLES = Statistic(between_samples, lambda sizes: 1.0)
 
 
-def null_moments(forms: QuadraticForms, sizes: Sequence[int], factor: float) -> tuple[Tensor, Tensor]:
-    """Mean and variance of c Σ λ_l χ²_{k−1}, with ``factor`` for c."""
-    N, freedom = sum(sizes), len(sizes) - 1
-    mean = factor * freedom * (forms.trace - forms.total / N) / N
-    return mean, 2.0 * factor**2 * freedom * forms.centred_square / N**2
+def statistics(
+    kernels: Sequence[Kernel],
+    pooled: Tensor,
+    E: Tensor,
+    sizes: Sequence[int],
+    statistic: Statistic,
+    progress: bool | None = False,
+) -> tuple[Tensor, NullScale]:
+    """T ``(J, 1 + B)`` for J kernels, and the scale of each: the moments of c Σ λ_l χ²_{k−1}."""
+    rows, scales = [], []
+    N, freedom, c = len(pooled), len(sizes) - 1, statistic.factor(sizes)
+    with bar_of_test(len(kernels) * N, N, progress) as bar:
+        for kernel in kernels:
+            forms = quadratic_forms(kernel, pooled, E, bar)
+            rows.append(statistic.formula(forms, sizes))
+            mean = c * freedom * (forms.trace - forms.total / N) / N
+            variance = 2.0 * c**2 * freedom * forms.centred_square / N**2
+            scales.append(torch.stack([mean, variance, (forms.trace / N).abs()]))
+    mean, variance, size = torch.stack(scales, dim=1)
+    return torch.stack(rows), NullScale(mean, variance, size, shift=float(statistic.unbiased))
 
 
 def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Generator, like: Tensor) -> Tensor:
@@ -137,54 +133,25 @@ def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Gen
 
     For two samples only the first is marked, ``(N, 1, 1 + B)``; the second is its complement. E has the dtype of
     ``like``, or bool where it would be too large.
-
-    Example:
-        >>> E = indicators([2, 1], 3, torch.Generator().manual_seed(0), torch.empty(0))
-        >>> E.shape, E[:, 0, 0].tolist(), E.sum(0)[0].tolist()
-        (torch.Size([3, 1, 4]), [1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 2.0])
     """
-    N = sum(sizes)
-    marked = sizes[:1] if len(sizes) == 2 else sizes
+    N, stops = sum(sizes), np.cumsum(sizes).tolist()
+    marked = stops[:1] if len(sizes) == 2 else stops
     dtype = like.dtype if N * num_permutations <= LABELS else torch.bool
     E = torch.zeros(N, len(marked), 1 + num_permutations, dtype=dtype, device=like.device)
+    for g, stop in enumerate(marked):
+        E[stop - sizes[g] : stop, g, 0] = 1
     count = max(1, RANDOM_NUMBERS // N)
     for first in range(1, 1 + num_permutations, count):
         # One number for each point; a sample is the points whose numbers lie between two order statistics.
         u = torch.rand(min(count, 1 + num_permutations - first), N, generator=generator, dtype=torch.float64)
         below = torch.zeros_like(u, dtype=torch.bool)
-        stop = 0
-        for g, size in enumerate(marked):
-            stop += size
+        for g, stop in enumerate(marked):
             # NumPy selects several times faster than torch
             last = torch.from_numpy(np.partition(u.numpy(), stop - 1, axis=-1)[:, stop - 1 : stop])
             upto = u <= last if stop < N else torch.ones_like(below)
             E[:, g, first : first + len(u)] = (upto & ~below).T
             below = upto
-    start = 0
-    for g, size in enumerate(marked):
-        E[start : start + size, g, 0] = 1
-        start += size
     return E
-
-
-class QuadraticForms(NamedTuple):
-    """Quadratic forms of K with the indicators E ``(N, k, C)``.
-
-    Attributes:
-        within: eᵀKe, ``(k, C)``.
-        to_all: eᵀK1, ``(k, C)``.
-        diagonal: Σ e_i K_ii, ``(k, C)``.
-        total: 1ᵀK1.
-        trace: Σ K_ii.
-        centred_square: ‖HKH‖², with H = I − 11ᵀ/N.
-    """
-
-    within: Tensor
-    to_all: Tensor
-    diagonal: Tensor
-    total: Tensor
-    trace: Tensor
-    centred_square: Tensor
 
 
 def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> QuadraticForms:
@@ -216,18 +183,21 @@ def gram_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> Quadra
         stop = min(start + rows, N)
         K = check_gram(gram(kernel, x[start:stop], x[start:]), kernel)
         own, rest = K[:, : stop - start], K[:, stop - start :]
-        product = own @ E[start:stop]
         # Σ over the blocks (I, I), and twice those (I, J) with J > I
-        product += 2.0 * (rest @ E[stop:])
+        product = own @ E[start:stop] + 2.0 * (rest @ E[stop:])
         within += (E[start:stop] * product).sum(-2)
         sums[start:stop] += K.sum(-1)
         sums[stop:] += rest.sum(-2)
         square += own.square().sum() + 2.0 * rest.square().sum()
         bar.update(stop - start)
-    total = sums.sum()
-    # ‖HKH‖² = ‖K‖² − (2/N) Σ_i (K1)_i² + (1ᵀK1)²/N²
-    centred = square - 2.0 / N * sums.square().sum() + total.square() / N**2
-    return QuadraticForms(within, sums @ E, diagonal @ E, total, diagonal.sum(), centred.clamp_min(0.0))
+    centred = centred_square(square, sums)
+    return QuadraticForms(within, sums @ E, diagonal @ E, sums.sum(), diagonal.sum(), centred)
+
+
+def centred_square(square: Tensor, sums: Tensor) -> Tensor:
+    """‖HKH‖² = ‖K‖² − (2/n) Σ_i (K1)_i² + (1ᵀK1)²/n², from ‖K‖² and K1."""
+    n = sums.shape[-1]
+    return (square - 2.0 / n * sums.square().sum(-1) + sums.sum(-1).square() / n**2).clamp_min(0.0)
 
 
 def feature_forms(kernel: Kernel, x: Tensor, E: Tensor, p: int, bar: ProgressBar) -> QuadraticForms:

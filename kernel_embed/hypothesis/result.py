@@ -34,17 +34,14 @@ if TYPE_CHECKING:
 
     from .differences import Differences
 
-Null = Literal["permutation", "gamma"]
-"""How the null distribution is found."""
+Null = Literal["permutation", "gamma"]  # how the null distribution is found
 TestedKernel: TypeAlias = Kernel | tuple[Kernel, Kernel]
 """The kernel of a test of samples, or the kernels of x and of y."""
 Result = TypeVar("Result", bound="KernelTestResult")
-MAX_POINTS = 2000
-"""The most points at which the difference of two samples is evaluated by default."""
+MAX_POINTS = 2000  # the most points at which the difference of two samples is evaluated by default
 ROUNDING = 1e-12
 """Statistics closer than this, relative to the kernel values, are ties: they differ by the order of summation."""
-S_ROUNDING = 1e-9
-"""The same for S."""
+S_ROUNDING = 1e-9  # the same for S
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -235,15 +232,7 @@ def decide(
 
 
 def by_permutations(T: Tensor, scale: NullScale) -> TestDecision:
-    """The decision from the statistics ``(J, 1 + B)`` of J kernels, the observed ones first.
-
-    Example:
-        >>> T = torch.tensor([[9.0, 1.0, 2.0, 3.0], [1.0, 2.0, 1.0, 2.0]], dtype=torch.float64)
-        >>> one = torch.ones(2, dtype=torch.float64)
-        >>> decision = by_permutations(T, NullScale(2.0 * one, one, one))
-        >>> decision.pvalue, decision.best
-        (0.25, 0)
-    """
+    """The decision from the statistics ``(J, 1 + B)`` of J kernels, the observed ones first."""
     z, unit = standardized(T, scale)
     pvalues = exceedance(T, unit)
     S, p = T[0], pvalues[0]  # one kernel keeps its own scale
@@ -282,8 +271,7 @@ def by_gamma(T: Tensor, mean: Tensor, variance: Tensor, num_draws: int, generato
     draws = torch.zeros(num_draws, dtype=torch.float64)
     if p < 1.0:
         uniform = torch.rand(num_draws, generator=generator, dtype=torch.float64)
-        shape, scale = float(mean**2 / variance), float(variance / mean)
-        draws = torch.as_tensor(gamma.ppf(uniform.numpy(), shape, scale=scale))
+        draws = torch.as_tensor(gamma.ppf(uniform.numpy(), **_gamma(mean, variance)))
     pvalues = torch.tensor([p], dtype=torch.float64)
     return TestDecision(float(T), p, draws, T.reshape(1), pvalues, 0, "gamma approximation")
 
@@ -294,5 +282,8 @@ def gamma_pvalue(statistic: float, mean: Tensor, variance: Tensor) -> float:
 
     if not (float(mean) > 0 and float(variance) > 0):
         return 1.0
-    p = gamma.sf(statistic, float(mean**2 / variance), scale=float(variance / mean))
-    return max(float(p), torch.finfo(torch.float64).tiny)
+    return max(float(gamma.sf(statistic, **_gamma(mean, variance))), torch.finfo(torch.float64).tiny)
+
+
+def _gamma(mean: Tensor, variance: Tensor) -> dict[str, float]:
+    return {"a": float(mean**2 / variance), "scale": float(variance / mean)}

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..kernels.features import nystrom_kernel
+from ..kernels.approximations import nystrom_kernel
 from ..splits import halves
 from ..validation import check_count, generator_of
 from .checks import Categorical, check_choice, column_names, read_samples
@@ -33,9 +33,9 @@ def two_sample_test(
 ) -> SamplesTestResult:
     """Test whether ``x`` and ``y`` are samples of one distribution, by the maximum mean discrepancy.
 
-    Unless a kernel is given, kernels are learned by evidence on the pooled sample. The evidence does not depend on
-    which point belongs to which sample, so the permutation test is exact: at level α it rejects equal distributions
-    with probability at most α, for every n, dimension and kernel.
+    Unless a kernel is given, kernels are learned by the evidence of the pooled sample, which does not depend on which
+    point belongs to which sample. So the permutation test is exact: at level α it rejects equal distributions with
+    probability at most α, for every n, dimension and kernel.
 
     Args:
         x: n points, ``(n, d)``, as a tensor, a NumPy array, a data frame or lists; text is categorical.
@@ -52,13 +52,11 @@ def two_sample_test(
         categorical: the categorical columns: ``True``, ``False``, or their indices. By default all columns of integer
             or bool samples, none of others.
         num_features: for samples too large for O(N²), approximate every kernel by this many Nyström features at
-            random rows of the pooled sample. The test remains exact, and its time grows as N instead of N²: B
-            permutations of N points with s features take 2NsB operations for each kernel, and N(1 + B) bytes.
+            random rows of the pooled sample. The test remains exact, and takes O(NsB) time for s features.
         progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 points and more.
 
     Returns:
-        p-value, statistic, kernels and null distribution; ``witness()`` and ``differences()`` show where the samples
-        differ.
+        p-value, statistic, kernels and null distribution; ``differences()`` shows where the samples differ.
 
     Raises:
         ValueError: if the samples have different columns, or too few rows.
@@ -67,10 +65,9 @@ def two_sample_test(
         >>> generator = torch.Generator().manual_seed(0)
         >>> x = torch.randn(100, 2, generator=generator)
         >>> y = 1.5 * torch.randn(120, 2, generator=generator)
-        >>> result = two_sample_test(x, y, seed=0)
-        >>> result.pvalue < 0.01
+        >>> two_sample_test(x, y, seed=0).pvalue < 0.01
         True
-        >>> print(two_sample_test(x, x[torch.arange(99, -1, -1)], seed=0).pvalue)
+        >>> two_sample_test(x, x[torch.arange(99, -1, -1)], seed=0).pvalue
         1.0
     """
     check_choice(statistic, (*STATISTICS, "linear"), "statistic")
@@ -122,17 +119,10 @@ def k_sample_test(
 
 
 def _test_samples(
-    name: str,
-    statistic: Statistic | None,
-    data: dict[str, Tensor | ArrayLike],
-    kernel: KernelChoice,
-    num_permutations: int,
-    seed: int | None,
-    null: Null,
-    categorical: Categorical,
-    num_features: int | None,
+    name: str, statistic: Statistic | None, data: dict[str, Tensor | ArrayLike], kernel: KernelChoice,
+    num_permutations: int, seed: int | None, null: Null, categorical: Categorical, num_features: int | None,
     progress: bool | None,
-) -> SamplesTestResult:
+) -> SamplesTestResult:  # fmt: skip
     """The test by this statistic; without one, by the linear-time statistic."""
     check_choice(null, ("permutation", "gamma"), "null")
     check_count("num_permutations", num_permutations)
@@ -140,23 +130,28 @@ def _test_samples(
     generator = generator_of(seed)
     if kernel is None and statistic is None:
         kernel = "best"
-    kernels = choose_kernels(torch.cat(samples), kernel, categories, generator)
+    pooled = torch.cat(samples)
+    kernels = choose_kernels(pooled, kernel, categories, generator)
     if statistic is None:
         if null == "gamma" or num_features is not None:
             raise ValueError("statistic='linear' takes neither null='gamma' nor num_features. Leave them out.")
-        test = _linear_time(kernels, num_permutations, generator).update(*samples)
+        if len(kernels.kernels) > 1:
+            count = len(kernels.kernels)
+            raise ValueError(f"statistic='linear' needs one kernel, not {count}. Pass one, or use 'biased'.")
+        signs = int(torch.randint(2**31, (), generator=generator))
+        test = LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, num_permutations, signs).update(*samples)
         decision, sizes = test.decision(), test.sizes
     else:
         if num_features is not None:
-            kernels = _with_features(kernels, torch.cat(samples), num_features, generator)
+            check_count("num_features", num_features)
+            # Nyström approximations at rows drawn without regard to the samples
+            rows = torch.randperm(len(pooled), generator=generator)[:num_features].to(pooled.device)
+            features = tuple(nystrom_kernel(kernel, pooled[rows]) for kernel in kernels.kernels)
+            kernels = kernels._replace(kernels=features, how=f"{kernels.how}, {len(rows)} features")
         if kernel == "split":
             kernels, samples = _split(kernels, samples, statistic, num_permutations, generator)
-        decision = decide(
-            lambda B: _statistics(kernels, samples, statistic, B, generator, progress),
-            null,
-            num_permutations,
-            generator,
-        )
+        arguments = kernels, samples, statistic, generator, progress
+        decision = decide(lambda B: _statistics(B, *arguments), null, num_permutations, generator)
         sizes = tuple(map(len, samples))
     columns = column_names(next(iter(data.values())))
     fields = {"sizes": sizes, "samples": tuple(samples), "columns": columns, "categorical": categories}
@@ -164,31 +159,12 @@ def _test_samples(
 
 
 def _statistics(
-    kernels: Kernels,
-    samples: list[Tensor],
-    statistic: Statistic,
-    num_permutations: int,
-    generator: torch.Generator,
+    num_permutations: int, kernels: Kernels, samples: list[Tensor], statistic: Statistic, generator: torch.Generator,
     progress: bool | None = False,
-) -> tuple[Tensor, NullScale]:
+) -> tuple[Tensor, NullScale]:  # fmt: skip
     pooled, sizes = torch.cat(samples), tuple(map(len, samples))
     E = indicators(sizes, num_permutations, generator, pooled)
     return statistics(kernels.kernels, pooled, E, sizes, statistic, progress)
-
-
-def _linear_time(kernels: Kernels, num_permutations: int, generator: torch.Generator) -> LinearTimeTwoSampleTest:
-    if len(kernels.kernels) > 1:
-        raise ValueError(f"statistic='linear' needs one kernel, not {len(kernels.kernels)}. Pass one, or use 'biased'.")
-    signs = int(torch.randint(2**31, (), generator=generator))
-    return LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, num_permutations, signs)
-
-
-def _with_features(kernels: Kernels, pooled: Tensor, num_features: int, generator: torch.Generator) -> Kernels:
-    """Nyström approximations at rows drawn without regard to the samples."""
-    check_count("num_features", num_features)
-    rows = torch.randperm(len(pooled), generator=generator)[:num_features].to(pooled.device)
-    features = tuple(nystrom_kernel(kernel, pooled[rows]) for kernel in kernels.kernels)
-    return kernels._replace(kernels=features, how=f"{kernels.how}, {len(rows)} features")
 
 
 def _split(
@@ -200,5 +176,5 @@ def _split(
         raise ValueError(f"kernel='split' needs at least 4 points in each sample, but one has {least}.")
     rows = [halves(len(sample), generator, sample.device) for sample in samples]
     first, second = ([sample[half[i]] for sample, half in zip(samples, rows, strict=True)] for i in range(2))
-    best = by_permutations(*_statistics(kernels, first, statistic, min(num_permutations, 200), generator)).best
+    best = by_permutations(*_statistics(min(num_permutations, 200), kernels, first, statistic, generator)).best
     return Kernels((kernels.kernels[best],), "chosen on one half"), second

@@ -1,4 +1,4 @@
-r"""Ridge regressions on z with many kernels and ridges, and their leave-one-out residuals.
+r"""Ridge regressions on z with many kernels and ridges, and permutations among rows of similar z.
 
 With H = I − 11ᵀ/n and :math:`H K_z H = Q \Lambda Q^\top`, the regression of Y on z with a free constant is
 
@@ -14,6 +14,11 @@ Kernel and η are selected on a grid by the mean squared leave-one-out residual,
 :class:`~kernel_embed.linalg.ridge_path.RidgePath` for each kernel. A kernel is represented by its Nyström features at
 landmarks: all rows, or 100 + n/10 random ones if there are more, of which a pivoted Cholesky factorization keeps as
 many as the kernel needs.
+
+**Permutations among neighbors.** The part of x and y that depends on z, but that a regression has missed, varies slowly
+with z. A permutation inside small blocks of neighbors preserves it and destroys the rest, so that it is not mistaken
+for dependence given z. The blocks come from splitting the rows repeatedly in two, at a random place along a random
+direction.
 """
 
 from __future__ import annotations
@@ -22,49 +27,38 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..linalg.ridge_path import RidgePath
 from ..validation import check_memory
 
-LENGTHSCALES = (0.12, 0.3, 0.7, 1.6, 4.0)
-"""For coordinates of unit spread, times √p in p dimensions."""
-PAIRED = (2, 3)
-"""The indices of those used for kernels of two coordinates."""
-MAX_PAIRED = 5
-"""The most coordinates for which pairs have kernels of their own."""
-RIDGES = tuple(10.0 ** (2 * e / 3) for e in range(-4, 5))
-"""η."""
-LEAST_LANDMARKS = 100
-"""In addition to a tenth of the rows."""
+LENGTHSCALES = (0.12, 0.3, 0.7, 1.6, 4.0)  # for coordinates of unit spread, times √p in p dimensions
+PAIRED = (2, 3)  # the indices of those used for kernels of two coordinates
+MAX_PAIRED = 5  # the most coordinates for which pairs have kernels of their own
+RIDGES = tuple(10.0 ** (2 * e / 3) for e in range(-4, 5))  # η
+LEAST_LANDMARKS = 100  # in addition to a tenth of the rows
 MAX_FREEDOM = 0.5
 """The largest tr S per row: above it the regression interpolates, and leave-one-out residuals are unreliable."""
-PIVOT = 1e-6
-"""The residual variance, for a row of unit variance, at which the factorization stops."""
-RANK = 1e-7
-"""Eigenvalues below this share of the largest are rounding."""
-SMALLEST = 1e-3
-"""A lower bound of 1 − S_ii."""
+PIVOT = 1e-6  # the residual variance, for a row of unit variance, at which the factorization stops
+RANK = 1e-7  # eigenvalues below this share of the largest are rounding
+SMALLEST = 1e-3  # a lower bound of 1 − S_ii
 MEMORY_REMEDY = "Test a random subset of the rows: a few thousand are nearly as informative."
+BLOCK = 3  # the smallest number of rows in a block of neighbors; a block has fewer than twice as many
+LARGEST = 6  # the largest value of block_size
+NUM_PARTITIONS = 10
 
 
 class Smoother(NamedTuple):
-    """A regression on z.
+    """A regression on z."""
 
-    Attributes:
-        features: F with S = 11ᵀ/n + F diag(shrinkage) Fᵀ, ``(n, r)``.
-        shrinkage: 1/(λ + η), ``(r,)``.
-        leverage: S_ii, ``(n,)``.
-        freedom: tr S.
-        gain: the share of the squared leave-one-out error of the mean that the regression removes.
-    """
-
-    features: Tensor
-    shrinkage: Tensor
-    leverage: Tensor
-    freedom: float
-    gain: float
+    features: Tensor  # F with S = 11ᵀ/n + F diag(shrinkage) Fᵀ, (n, r)
+    shrinkage: Tensor  # 1/(λ + η), (r,)
+    leverage: Tensor  # S_ii, (n,)
+    freedom: float  # tr S
+    gain: float  # the share of the squared leave-one-out error of the mean that the regression removes
 
     def residuals(self, Y: Tensor) -> Tensor:
         """ℛ[Y] of the columns of Y ``(n, m)``."""
@@ -84,20 +78,15 @@ class Smoothers:
     more than one dimension each lengthscale has two kernels: a squared exponential, and the mean of those of single
     coordinates, which needs fewer rows for additive effects. With three to five coordinates every two have kernels of
     their own, which need fewer rows for interactions of two.
-
-    Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> z = torch.rand(200, 1, generator=generator, dtype=torch.float64)
-        >>> y = torch.sin(6 * z) + 0.1 * torch.randn(200, 1, generator=generator, dtype=torch.float64)
-        >>> (smoother,) = Smoothers([z / z.std()], generator).select([y])
-        >>> smoother.gain > 0.95, float(smoother.residuals(y).std()) < 0.12
-        (True, True)
     """
 
     def __init__(self, versions: Sequence[Tensor], generator: torch.Generator) -> None:
         self.n, self.ridges = len(versions[0]), versions[0].new_tensor(RIDGES)
         landmarks = torch.randperm(self.n, generator=generator)[: LEAST_LANDMARKS + self.n // 10].to(versions[0].device)
-        num_kernels = sum(_num_kernels(z) for z in versions)
+        num_kernels = sum(
+            len(LENGTHSCALES) * (1 if p == 1 else 2) + 2 + len(PAIRED) * len(_pairs(p))
+            for p in (z.shape[-1] for z in versions)
+        )
         check_memory(self.n, versions[0], num_kernels, MEMORY_REMEDY, columns=len(landmarks), matrices=2)
         self.paths: list[tuple[RidgePath, Tensor, Tensor]] = []
         """For each kernel, the ridge path, the rotated features ``(n, r)`` and the leverages ``(n, E)``."""
@@ -125,10 +114,8 @@ class Smoothers:
             errors.append(error.masked_fill_(interpolates.unsqueeze(-1), torch.inf))
         least, index = torch.cat(errors).min(0)
         gains = torch.where(null > 0, 1.0 - least / null, 0.0).tolist()
-        return [
-            self.smoother(i // len(RIDGES) - 1, i % len(RIDGES), gain)
-            for i, gain in zip(index.tolist(), gains, strict=True)
-        ]
+        pairs = zip(index.tolist(), gains, strict=True)
+        return [self.smoother(i // len(RIDGES) - 1, i % len(RIDGES), gain) for i, gain in pairs]
 
     def smoother(self, kernel: int, ridge: int, gain: float) -> Smoother:
         """The regression with this kernel and ridge, by their indices; kernel −1 is the mean."""
@@ -155,12 +142,6 @@ def _factor(K: Tensor, landmarks: Tensor) -> Tensor:
     # K_nr L⁻ᵀ
     Z: Tensor = torch.linalg.solve_triangular(L, K[:, used].mT, upper=False).mT
     return Z
-
-
-def _num_kernels(z: Tensor) -> int:
-    """The number of matrices of :func:`_grams`."""
-    p = z.shape[-1]
-    return len(LENGTHSCALES) * (1 if p == 1 else 2) + 2 + len(PAIRED) * len(_pairs(p))
 
 
 def _pairs(p: int) -> list[tuple[int, int]]:
@@ -191,3 +172,71 @@ def _grams(a: Tensor, b: Tensor) -> Tensor:
         for at in PAIRED
     ]
     return torch.cat([K, rough, linear, additive, *(gram.unsqueeze(0) for gram in paired)])
+
+
+def block_size(n: int, p: int, freedom: float) -> int:
+    """The smallest number of rows in a block, after regressions on z with these degrees of freedom.
+
+    The remainder of a regression with few degrees of freedom varies slowly with z, so that larger blocks preserve it,
+    too. Larger blocks permute more rows.
+    """
+    return min(max(int(n / (4.0 * p * freedom)), BLOCK), LARGEST)
+
+
+def local_permutations(z: Tensor, num_permutations: int, generator: torch.Generator, block_size: int = BLOCK) -> Tensor:
+    """Permutations ``(B, n)`` of the rows of ``z`` (``(n, p)``) inside blocks of neighbors.
+
+    Where z has few distinct rows, equal rows form the blocks.
+    """
+    n = len(z)
+    if is_grouped(z):
+        blocks = z.unique(dim=0, return_inverse=True)[1].unsqueeze(0).numpy(force=True)
+    else:
+        blocks = partitions(z, min(NUM_PARTITIONS, num_permutations), generator, block_size)
+    keys = torch.rand(num_permutations, n, generator=generator, dtype=torch.float64).numpy()
+    orders = np.empty((num_permutations, n), dtype=np.int64)
+    for g, block in enumerate(blocks):
+        own = slice(g, None, len(blocks))
+        # NumPy sorts ten times as fast as torch here.
+        orders[own, np.argsort(block, kind="stable")] = np.argsort(block + keys[own], axis=-1)
+    return torch.from_numpy(orders).to(z.device)
+
+
+def is_grouped(z: Tensor) -> bool:
+    """Whether so many rows of ``z`` are equal that permutations among equal rows suffice."""
+    most = len(z) // BLOCK
+    if any(len(column.unique()) > most for column in z.unbind(-1)):
+        return False
+    return len(z.unique(dim=0)) <= most
+
+
+def partitions(z: Tensor, count: int, generator: torch.Generator, block_size: int = BLOCK) -> NDArray[np.int64]:
+    """The block of each row, ``(count, n)``, in random partitions into blocks of neighbors.
+
+    A block has at least ``block_size`` rows, and fewer than twice as many.
+    """
+    n, p = z.shape
+    points = z.numpy(force=True)
+    line = np.arange(count)[:, None]
+    order = np.tile(np.argsort(points[:, 0], kind="stable"), (count, 1))
+    block = np.zeros((count, n), dtype=np.int64)  # of the rows in this order, ascending
+    while True:
+        number = int(block.max()) + 1
+        size = np.bincount((block + number * line).ravel(), minlength=count * number).reshape(count, number)
+        if int(size.max()) < 2 * block_size:
+            blocks = np.empty_like(block)
+            blocks[line, order] = block
+            return blocks
+        if p > 1:  # sort by block, and inside a block along its direction
+            direction = torch.randn(count, number, p, generator=generator, dtype=torch.float64).numpy()
+            along = np.einsum("cnp,cnp->cn", points[order], direction[line, block])
+            along = (along - along.min()) / max(np.ptp(along), np.finfo(along.dtype).tiny)
+            order = order[line, np.argsort(block + 0.999 * along, axis=-1, kind="stable")]
+        # cut each block at random, with enough rows on both sides and near the middle of a large one
+        share = torch.rand(count, number, generator=generator, dtype=torch.float64).numpy()
+        low = np.maximum(block_size, (0.35 * size).astype(np.int64))
+        cut = np.where(size < 2 * block_size, size, low + (share * (size - 2 * low + 1)).astype(np.int64))
+        begins = np.zeros((count, n + 1), dtype=np.int64)
+        first = np.cumsum(size, axis=-1) - size
+        begins[line, first] = begins[line, first + cut] = 1
+        block = np.cumsum(begins[:, :n], axis=-1) - 1

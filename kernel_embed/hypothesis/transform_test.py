@@ -9,7 +9,7 @@ the mean of :math:`\phi_k(x)\, \phi_l(y)\, \psi(z)` is zero for every ψ, and
 over k l ≤ 8 is small. With ψ = 1 alone (c = 1) and one feature, the residual, it is the generalized covariance measure
 (Shah and Peters, 2020); with ψ the weighted one (Scheidegger et al., 2022); with the transforms a test of the partial
 copula; ψ detects dependence that averages out over z. The largest of five such statistics, on one scale, is compared
-with that of permutations of y among neighbors in z (:mod:`.neighbors`).
+with that of permutations of y among neighbors in z (:mod:`.smoothers`).
 
 It suffices that one of x and y is predicted well: a feature of x that is independent of z has mean zero whatever
 function of z remains in that of y.
@@ -27,28 +27,15 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import FeatureKernel
-from .conditioning_set import (
-    KINDS,
-    MAX_TIES,
-    NUM_COSINES,
-    NUM_SHAPES,
-    ConditionalFeatures,
-    ConditioningSet,
-    cosines,
-)
-from .neighbors import block_size, is_grouped, local_permutations
+from .conditioning_set import KINDS, MAX_TIES, NUM_COSINES, NUM_SHAPES, ConditionalFeatures, ConditioningSet, cosines
 from .result import KernelTestResult, NullScale, by_permutations, gamma_pvalue
+from .smoothers import block_size, is_grouped, local_permutations
 
-CHUNK = 2**17
-"""Entries of permuted columns at once: as many as fit in the processor's cache."""
-ROWS_PER_COLUMN = 5
-"""Rows for each column of z, and for the constant, below which the level may not hold."""
-NEARLY_ALL = 0.9
-"""The explained share of x and y above which the residuals may be the error of the regressions."""
-DEPENDENT = 0.001
-"""The p-value below which transforms count as dependent on z."""
-MAX_ORDER = 8.0
-"""The largest k·l: products of two fast cosines add mostly noise and time."""
+CHUNK = 2**17  # entries of permuted columns at once: as many as fit in the processor's cache
+ROWS_PER_COLUMN = 5  # rows for each column of z, and for the constant, below which the level may not hold
+NEARLY_ALL = 0.9  # the explained share of x and y above which the residuals may be the error of the regressions
+DEPENDENT = 0.001  # the p-value below which transforms count as dependent on z
+MAX_ORDER = 8.0  # the largest k·l: products of two fast cosines add mostly noise and time
 COUNTS = {"residual": 0, "shape": NUM_SHAPES, "ranks": NUM_COSINES, "transform": NUM_COSINES}
 """The number of cosines of each kind."""
 

@@ -1,20 +1,18 @@
 """Kernels: Gram matrices, explicit features, bounds on the diagonal, and initial values."""
 
-from .classes.bag import BagKernel, MMDKernel, pack_bags
-from .classes.basic import DeltaKernel, MahalanobisKernel
-from .classes.feature import FeatureKernel, check_width
-from .features.explicit import explicit_features
-from .gram import gram, gram_diagonal, has_explicit_features
-from .initialization import Initialization, initialize_from_data, median_distance, set_lengthscales_by_median
-from .lipschitz import LipschitzBound
-from .parameters import default_kernel, feature_ranges, frozen, log_scaled
-from .profiles import PlainProfile, Radial, RadialProfile, plain_profile
-from .radial import Lengthscale, Metric, Whitening
-from .registration import register
-from .smoothed.kernel import SmoothedKernel
-from .smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
-from .structure import Algebra, Node, fold
-from .supremum import DiagonalBound, DiagonalBoundError, MeanDiagonal, NominalDiagonal, SupDiagonal, sup_diagonal
+from .bags import BagKernel, MMDKernel, pack_bags
+from .classes import DeltaKernel, FeatureKernel, MahalanobisKernel, check_width
+from .diagonal_bounds import LipschitzBound, MeanDiagonal, NominalDiagonal
+from .features import explicit_features
+from .gaussian_terms import GaussianTerms
+from .gram import gram
+from .lengthscales import default_kernel, feature_ranges, median_distance, set_lengthscales_by_median
+from .parameters import Initialization, frozen, initialize_from_data, log_scaled
+from .radial import Radial, RadialProfile
+from .registration import PlainProfile, plain_profile, register
+from .smoothed import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure, SmoothedKernel
+from .structure import Algebra, Node, fold, has_explicit_features
+from .supremum import DiagonalBound, DiagonalBoundError, SupDiagonal, gram_diagonal, sup_diagonal
 
 __all__ = [
     "Algebra",
@@ -25,15 +23,14 @@ __all__ = [
     "DiscreteMeasure",
     "FeatureKernel",
     "GaussianMeasure",
+    "GaussianTerms",
     "Initialization",
     "LebesgueMeasure",
-    "Lengthscale",
     "LipschitzBound",
     "MMDKernel",
     "MahalanobisKernel",
     "MeanDiagonal",
     "Measure",
-    "Metric",
     "Node",
     "NominalDiagonal",
     "PlainProfile",
@@ -41,7 +38,6 @@ __all__ = [
     "RadialProfile",
     "SmoothedKernel",
     "SupDiagonal",
-    "Whitening",
     "check_width",
     "default_kernel",
     "explicit_features",

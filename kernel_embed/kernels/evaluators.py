@@ -22,10 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .distances import CHECKED_NORM
 from .gram import evaluate_gram
-from .profiles import RadialProfile, radial_of
-from .radial import LOST_SPACING, Lengthscale, half_squares
+from .radial import CHECKED_NORM, LOST_SPACING, RadialProfile, half_squares, radial_of
 from .supremum import DiagonalBound, sup_diagonal
 
 Array = NDArray[np.float64]
@@ -83,10 +81,8 @@ class RadialEvaluator:
     @classmethod
     def of(cls, kernel: Kernel, x: Tensor) -> RadialEvaluator | None:
         """The evaluator of ``kernel``; ``None`` if it has no such form, or φ is not smooth in s."""
-        outputscale, prefix = None, "kernel."
+        outputscale, prefix, active = None, "kernel.", kernel.active_dims
         if type(kernel) is ScaleKernel and kernel.outputscale.dim() == 0:
-            if kernel.active_dims is not None:
-                x = x.index_select(-1, kernel.active_dims)
             outputscale, prefix = ("kernel.raw_outputscale", _array(kernel.outputscale)), "kernel.base_kernel."
             kernel = kernel.base_kernel
         radial = radial_of(kernel)
@@ -94,20 +90,17 @@ class RadialEvaluator:
             return None
         if [name for name, _ in kernel.named_parameters()] != ["raw_lengthscale"] or len(kernel.batch_shape) > 0:
             return None
-        if not (isinstance(radial.metric, Lengthscale) and radial.metric.lengthscale is not None):
+        if radial.lengthscale is None or not torch.equal(radial.lengthscale, kernel.lengthscale):
             return None
-        if not torch.equal(radial.metric.lengthscale, kernel.lengthscale):
-            return None
-        if kernel.active_dims is not None and outputscale is None:
-            x = x.index_select(-1, kernel.active_dims)
+        x = x if active is None else x.index_select(-1, active)
+        d = x.shape[-1]
         # Tied kernels (kernel_embed.tabular) have one lengthscale for each group of columns.
-        tied, d = hasattr(kernel, "column_lengthscale"), x.shape[-1]
-        groups = np.arange(d) if kernel.lengthscale.numel() == d else np.zeros(d, dtype=np.int64)
-        lengthscale = kernel.column_lengthscale if tied else kernel.lengthscale
-        name = f"{prefix}raw_lengthscale"
-        return cls(
-            radial.profile, x, kernel.groups.numpy() if tied else groups, (name, _array(lengthscale)), outputscale
-        )
+        if hasattr(kernel, "column_lengthscale"):
+            groups, lengthscale = kernel.groups.numpy(), kernel.column_lengthscale
+        else:
+            groups = np.arange(d) if kernel.lengthscale.numel() == d else np.zeros(d, dtype=np.int64)
+            lengthscale = kernel.lengthscale
+        return cls(radial.profile, x, groups, (f"{prefix}raw_lengthscale", _array(lengthscale)), outputscale)
 
     def __call__(self, theta: Values) -> Gram | None:
         """σ²K and α²; ``None`` if distances have lost digits."""
@@ -119,10 +112,7 @@ class RadialEvaluator:
         values, slopes, self._slope = self._profile(torch.from_numpy(self._exponent(lengthscale)))
         K = self._K = values.numpy()
         self._slopes = K if slopes is None else slopes.numpy()
-        scale = 1.0
-        if self._outputscale is not None:
-            scale = float(theta.get(*self._outputscale)[0])
-        self._scale = scale
+        self._scale = scale = 1.0 if self._outputscale is None else float(theta.get(*self._outputscale)[0])
         return Gram(K, scale, scale * self._at_zero)
 
     def _exponent(self, lengthscale: Array) -> Array:

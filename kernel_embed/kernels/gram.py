@@ -9,36 +9,43 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from gpytorch import Module
-from gpytorch.kernels import ConstantKernel, InducingPointKernel, Kernel, LinearKernel, ProductStructureKernel, RQKernel
+from gpytorch.kernels import ConstantKernel, InducingPointKernel, Kernel, LinearKernel, RQKernel
 from gpytorch.settings import lazily_evaluate_kernels
 from linear_operator import LinearOperator
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
+from ..linalg import require_finite
 from ..validation import all_finite, broadcast_shapes, check_finite, check_memory, check_tensor
-from .initialization import check_initialized
-from .profiles import RadialProfile, radial_of
-from .radial import radial_gram, square_distances
-from .structure import Arithmetic, Node, Registry, all_leaves, batch_shape_of, check_columns, check_kernel, visit
+from .classes import FeatureKernel, check_dtype, check_width
+from .parameters import check_initialized
+from .radial import RadialProfile, radial_gram, radial_of, square_distances
+from .structure import (
+    Algebra,
+    Node,
+    Registry,
+    add,
+    batch_shape_of,
+    check_columns,
+    check_kernel,
+    multiply,
+    root_of,
+    visit,
+)
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
 
 GRAMS: Registry[GramRule] = Registry("Gram matrix")
 
-FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
-"""From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""
-
-FEATURES: Registry[FeatureRule] = Registry("feature map")
+Function = Callable[[Tensor], Tensor]
 
 LARGE = 2**27
 """Entries of a matrix, 1 GiB in float64, from which available memory is checked."""
-
-LARGE_REMEDY = "Evaluate some rows at a time, or use features, as kernel_embed.approximate does."
 
 
 def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
@@ -59,7 +66,7 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         MemoryError: if the matrix does not fit.
 
     Example:
-        >>> import torch, gpytorch
+        >>> import gpytorch
         >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
         >>> kernel = gpytorch.kernels.RBFKernel().double()
         >>> kernel.lengthscale = 1.0
@@ -68,7 +75,7 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
                 [0.6065, 1.0000]], dtype=torch.float64)
     """
     check_kernel(kernel)
-    x1, x2 = _check_points(x1, "x1", kernel), None if x2 is None else _check_points(x2, "x2", kernel)
+    x1, x2 = check_points(x1, "x1", kernel), None if x2 is None else check_points(x2, "x2", kernel)
     if x2 is not None and x2.shape[-1] != x1.shape[-1]:
         raise ValueError(
             f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns. "
@@ -81,38 +88,12 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     if rows * columns == 0:
         return x1.new_zeros(*broadcast_shapes(batch_shape_of(kernel), x1.shape[:-2]), rows, columns)
     if rows * columns > LARGE:
-        check_memory(rows, x1, batch_shape_of(kernel).numel(), LARGE_REMEDY, columns, matrices=1)
+        remedy = "Evaluate some rows at a time, or use features, as kernel_embed.approximate does."
+        check_memory(rows, x1, batch_shape_of(kernel).numel(), remedy, columns, matrices=1)
     return evaluate_gram(kernel, x1, x2)
 
 
-def evaluate_gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    """:func:`gram` for arguments that are known to be valid."""
-    K = visit(Node(kernel, None, kernel.active_dims), _Gram(x1, x2))
-    return by_gpytorch(kernel, x1, x2) if K is None else K
-
-
-def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
-    """The values k(x_i, x_i), of shape ``(*batch, n)``."""
-    check_kernel(kernel)
-    x = _check_points(x, "x", kernel)
-    check_columns(kernel, x.shape[-1])
-    if x.shape[-2] == 0:
-        return x.new_zeros(*batch_shape_of(kernel), 0)
-    check_initialized(kernel)
-    with cross_evaluation(kernel):
-        if type(kernel) is ProductStructureKernel:
-            # Its __call__ treats every result as a matrix (GPyTorch 1.15), so only forward gives the diagonal.
-            x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
-            return finite_values(dense(kernel.forward(x, x, diag=True)), kernel)
-        return finite_values(dense(kernel(batch_rows(kernel, x), diag=True)), kernel)
-
-
-def batch_rows(kernel: Kernel, x: Tensor) -> Tensor:
-    """``x`` with the batch dimensions of the kernel; without them GPyTorch takes n × n values for a matrix."""
-    return x[(None,) * len(kernel.batch_shape)] if x.dim() == 2 else x
-
-
-def _check_points(x: Tensor, name: str, kernel: Kernel) -> Tensor:
+def check_points(x: Tensor, name: str, kernel: Kernel) -> Tensor:
     """``x`` as rows of finite points; whole numbers in the dtype of the kernel's parameters."""
     check_tensor(x, name)
     check_finite(x, name)
@@ -125,130 +106,93 @@ def _check_points(x: Tensor, name: str, kernel: Kernel) -> Tensor:
     return x.unsqueeze(-1) if x.dim() == 1 else x
 
 
-@contextlib.contextmanager
-def cross_evaluation(kernel: Kernel) -> Iterator[None]:
-    """Let an ``InducingPointKernel`` be evaluated between any two sets of points, whatever its mode.
-
-    In training mode it rejects unequal inputs, and in evaluation mode its cached factor survives a change of its
-    parameters. Inside this context it is in evaluation mode with empty caches; its state is restored afterwards. The
-    context is not thread-safe.
-    """
-    inducing = [module for module in kernel.modules() if isinstance(module, InducingPointKernel)]
-    if not inducing:
-        yield
-        return
-    with _ONE_AT_A_TIME, _evaluation_mode(inducing):
-        yield
+def evaluate_gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    """:func:`gram` for arguments that are known to be valid."""
+    function = visit(root_of(kernel), _Gram(x2))
+    return by_gpytorch(kernel, x1, x2) if function is None else function(x1)
 
 
-_ONE_AT_A_TIME = threading.RLock()
+def resolved_gram(kernel: Kernel, points: Tensor) -> Function:
+    """x ↦ k(x, points) for a frozen kernel, with everything that depends on ``points`` alone computed once."""
+    return visit(root_of(kernel), _FrozenGram(points)) or (lambda x: by_gpytorch(kernel, x, points))
 
 
-@contextlib.contextmanager
-def _evaluation_mode(inducing: list[InducingPointKernel]) -> Iterator[None]:
-    modes = [module.training for module in inducing]
-    try:
-        for module in inducing:
-            module.training = False
-            module._clear_cache()
-        yield
-    finally:
-        for module, mode in zip(inducing, modes, strict=True):
-            module._clear_cache()
-            module.training = mode
+class _Gram(Algebra[Function]):
+    """x ↦ k(x, points), ``None`` for x itself, where at least one part has a closed form."""
 
+    def __init__(self, points: Tensor | None) -> None:
+        self.points = points
 
-class _Gram(Arithmetic):
-    """K where at least one part has a closed form; the others are evaluated by GPyTorch."""
+    def leaf(self, node: Node) -> Function | None:
+        """By the rule or the profile of the class, on the columns that reach it."""
+        function = self.closed_form(node.kernel, None if self.points is None else node.select(self.points))
+        return None if function is None else node.on_columns(function)
 
-    def __init__(self, x1: Tensor, x2: Tensor | None) -> None:
-        self.x1, self.x2 = x1, x2
-
-    def leaf(self, node: Node) -> Tensor | None:
-        """K by the rule or the profile of the class."""
-        rule = GRAMS.find(node.kernel)
+    def closed_form(self, kernel: Kernel, points: Tensor | None) -> Function | None:
+        """x ↦ k(x, points) for a kernel that is not composed."""
+        rule = GRAMS.find(kernel)
         if rule is not None:
-            return finite_values(rule(node.kernel, *self._points(node)), node.kernel)
-        radial = radial_of(node.kernel)
-        if radial is None or not isinstance(radial.profile, RadialProfile):
+            return lambda x: finite_values(rule(kernel, x, points), kernel)
+        radial = radial_of(kernel)
+        if radial is None or not isinstance(profile := radial.profile, RadialProfile):
             return None
-        z1, z2 = (None if x is None else radial.metric.scaled(x) for x in self._points(node))
-        assert z1 is not None
-        return radial_gram(z1, z2, radial.profile, radial.profile.rough)
+        scaled = None if points is None else radial.scaled(points)
+        return lambda x: radial_gram(radial.scaled(x), scaled, profile)
 
-    def unknown(self, node: Node) -> Tensor:
-        """K as GPyTorch evaluates it."""
-        x1, x2 = node.select_inputs(self.x1), None if self.x2 is None else node.select_inputs(self.x2)
-        return by_gpytorch(node.kernel, x1, x2)
+    def unknown(self, node: Node) -> Function:
+        """As GPyTorch evaluates it."""
+        points = None if self.points is None else node.select_inputs(self.points)
+        return lambda x: by_gpytorch(node.kernel, node.select_inputs(x), points)
 
-    def scale(self, node: Node, part: Tensor) -> Tensor:
-        """σ²K."""
-        return node.factor[..., None, None] * part
+    def scale(self, node: Node, part: Function) -> Function:
+        """σ²k."""
+        factor = node.factor[..., None, None]
+        return lambda x: factor * part(x)
 
-    def _points(self, node: Node) -> tuple[Tensor, Tensor | None]:
-        return node.select(self.x1), None if self.x2 is None else node.select(self.x2)
+    def add(self, node: Node, parts: Sequence[Function]) -> Function:
+        """k₁ + k₂."""
+        return lambda x: add([part(x) for part in parts])
 
-
-def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """K as the kernel itself evaluates it, with helpful error messages."""
-    check_initialized(kernel)
-    try:
-        with cross_evaluation(kernel):
-            K = dense(_forward(kernel, x1, x2))
-        expected = (x1.shape[-2], (x1 if x2 is None else x2).shape[-2])
-        if K.shape[-2:] != expected:
-            raise RuntimeError(f"The expected shape of the kernel was {expected}, got {tuple(K.shape[-2:])}")
-        return finite_values(K, kernel)
-    except RuntimeError as error:
-        if "expected shape of the kernel" in str(error):
-            raise ValueError(
-                f"{type(kernel).__name__}.forward must return one value for each pair of points, but returned another "
-                f"shape ({error}). Return a matrix of n rows and n' columns, or n values if diag=True."
-            ) from error
-        other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
-        if "dtype" not in str(error) or other is None:
-            raise
-        raise TypeError(
-            f"Expected the parameters of {type(kernel).__name__} in the dtype of x, {x1.dtype}, got {other}. "
-            "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
-        ) from error
+    def multiply(self, node: Node, parts: Sequence[Function]) -> Function:
+        """k₁ k₂."""
+        return lambda x: multiply([part(x) for part in parts])
 
 
-def _forward(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor | LinearOperator:
-    """``kernel(x1, x2)``, without the lazy wrapper where nothing depends on it."""
-    if type(kernel).__call__ is not Kernel.__call__ or batch_shape_of(kernel):
-        return kernel(x1) if x2 is None else kernel(x1, x2)
-    if kernel.active_dims is not None:
-        x1, x2 = (
-            x1.index_select(-1, kernel.active_dims),
-            None if x2 is None else x2.index_select(-1, kernel.active_dims),
-        )
-    with lazily_evaluate_kernels(False):
-        matrix: Tensor | LinearOperator = Module.__call__(kernel, x1, x1 if x2 is None else x2)
-    return matrix
+class _FrozenGram(_Gram):
+    def closed_form(self, kernel: Kernel, points: Tensor | None) -> Function | None:
+        """A feature map is evaluated once at the points, and its base kernel resolved there."""
+        if points is None or type(kernel) is not FeatureKernel:
+            return super().closed_form(kernel, points)
+        z, base = kernel.features(points), kernel.base_kernel
+        inner = resolved_gram(base, z) if base is not None else (lambda features: features @ z.mT)
+
+        def mapped(x: Tensor) -> Tensor:
+            features = kernel.feature_map(x)
+            if features.shape[-1] != z.shape[-1]:
+                check_width(features, z.shape[-1])
+            return inner(features)
+
+        return mapped
 
 
-def finite_values(K: Tensor, kernel: Kernel) -> Tensor:
-    """``K``, or an error if it is not finite."""
-    if not all_finite(K):
-        raise NanError(
-            f"Expected finite kernel values, got NaN or infinite ones from {type(kernel).__name__}. Rescale x, or look "
-            "at the hyperparameters of the kernel."
-        )
-    return K
-
-
-def dense(matrix: Tensor | LinearOperator) -> Tensor:
-    """A result of GPyTorch as a dense tensor."""
-    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()
+def _of_features(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """κ(φ(x1), φ(x2)), with φ evaluated once for each."""
+    z1, z2 = kernel.pair(x1, x2)
+    if kernel.base_kernel is None:
+        K: Tensor = kernel.expanded(z1 @ (z1 if z2 is None else z2).mT)
+        return K
+    for z in (z1, z2):
+        if z is not None:
+            require_finite(z)
+    return gram(kernel.base_kernel, z1, z2)
 
 
 def _rational_quadratic(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     """By its profile: GPyTorch's Gram matrix loses the digits of near points that are far from the mean."""
     radial = radial_of(kernel)
     assert radial is not None
-    z1, z2 = radial.metric.scaled(x1), None if x2 is None else radial.metric.scaled(x2)
-    return radial.profile.value_and_slope(square_distances(z1, z2))[0]
+    squares = square_distances(radial.scaled(x1), None if x2 is None else radial.scaled(x2))
+    return radial.profile.value_and_slope(squares)[0]
 
 
 def _linear(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
@@ -267,11 +211,87 @@ def _constant(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     return K
 
 
+GRAMS.register(FeatureKernel, _of_features)
 GRAMS.register(RQKernel, _rational_quadratic)
 GRAMS.register(ConstantKernel, _constant)
 GRAMS.register(LinearKernel, _linear)
 
 
-def has_explicit_features(kernel: Kernel) -> bool:
-    """Whether ``kernel`` has :func:`~kernel_embed.kernels.explicit_features`, by its structure alone."""
-    return all_leaves(kernel, lambda leaf: FEATURES.find(leaf) is not None)
+# --- by GPyTorch ------------------------------------------------------------------------------------------------------
+
+
+def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """K as the kernel itself evaluates it, with helpful error messages."""
+    check_initialized(kernel)
+    try:
+        with cross_evaluation(kernel):
+            K = dense(_forward(kernel, x1, x2))
+        expected = (x1.shape[-2], (x1 if x2 is None else x2).shape[-2])
+        if K.shape[-2:] != expected:
+            raise RuntimeError(f"The expected shape of the kernel was {expected}, got {tuple(K.shape[-2:])}")
+        return finite_values(K, kernel)
+    except RuntimeError as error:
+        name = type(kernel).__name__
+        if "expected shape of the kernel" in str(error):
+            raise ValueError(
+                f"{name}.forward must return one value for each pair of points, but returned another shape ({error}). "
+                "Return a matrix of n rows and n' columns, or n values if diag=True."
+            ) from error
+        if "dtype" in str(error):
+            check_dtype([*kernel.parameters(), *kernel.buffers()], x1, f"parameters of {name}")
+        raise
+
+
+def _forward(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor | LinearOperator:
+    """``kernel(x1, x2)``, without the lazy wrapper where nothing depends on it."""
+    if type(kernel).__call__ is not Kernel.__call__ or batch_shape_of(kernel):
+        return kernel(x1) if x2 is None else kernel(x1, x2)
+    if kernel.active_dims is not None:
+        x1 = x1.index_select(-1, kernel.active_dims)
+        x2 = None if x2 is None else x2.index_select(-1, kernel.active_dims)
+    with lazily_evaluate_kernels(False):
+        matrix: Tensor | LinearOperator = Module.__call__(kernel, x1, x1 if x2 is None else x2)
+    return matrix
+
+
+def dense(matrix: Tensor | LinearOperator) -> Tensor:
+    """A result of GPyTorch as a dense tensor."""
+    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()
+
+
+def finite_values(K: Tensor, kernel: Kernel) -> Tensor:
+    """``K``, or an error if it is not finite."""
+    if not all_finite(K):
+        raise NanError(
+            f"Expected finite kernel values, got NaN or infinite ones from {type(kernel).__name__}. Rescale x, or look "
+            "at the hyperparameters of the kernel."
+        )
+    return K
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextlib.contextmanager
+def cross_evaluation(kernel: Kernel) -> Iterator[None]:
+    """Let an ``InducingPointKernel`` be evaluated between any two sets of points, whatever its mode.
+
+    In training mode it rejects unequal inputs, and in evaluation mode its cached factor survives a change of its
+    parameters. Inside this context it is in evaluation mode with empty caches; its state is restored afterwards. The
+    context is not thread-safe.
+    """
+    inducing = [module for module in kernel.modules() if isinstance(module, InducingPointKernel)]
+    if not inducing:
+        yield
+        return
+    with _ONE_AT_A_TIME:
+        modes = [module.training for module in inducing]
+        try:
+            for module in inducing:
+                module.training = False
+                module._clear_cache()
+            yield
+        finally:
+            for module, mode in zip(inducing, modes, strict=True):
+                module._clear_cache()
+                module.training = mode

@@ -1,26 +1,39 @@
-"""Positive parameters (λ, σ², η), the default kernel, and frozen copies of kernels."""
+"""Positive parameters (λ, σ², η), frozen copies of kernels, and parts of kernels that are initialized from data.
+
+GPyTorch's ``RFFKernel`` without ``num_dims`` draws its frequencies at its first evaluation. Here that is a separate
+step, :func:`kernel_embed.kernels.initialize_from_data`, so that no evaluation changes a kernel.
+"""
 
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import TypeVar, overload
 
 import gpytorch
 import torch
 from gpytorch.constraints import Interval, Positive
-from gpytorch.kernels import InducingPointKernel, Kernel, RBFKernel
+from gpytorch.kernels import InducingPointKernel, Kernel, RFFKernel
 from gpytorch.priors import LogNormalPrior, Prior
 from torch import Tensor
 
-from ..validation import broadcast_shapes, check_features, check_number
-from .structure import batch_shape_of
+from ..validation import broadcast_shapes, check_dense, check_features, check_number
+from .classes import FeatureKernel, evaluation_mode
+from .structure import Registry, batch_shape_of, check_columns, check_kernel, nodes_of
 
 
 def log_scaled() -> Positive:
     """A positive constraint with the exponential transform, for parameters that vary over orders of magnitude."""
     return Positive(transform=torch.exp, inv_transform=torch.log)
+
+
+def log_normal_prior(mode: Tensor | float, spread: float) -> LogNormalPrior:
+    """LogNormal(μ, σ) with μ = log mode + σ²: its density, and so a MAP fit without data, is highest at ``mode``."""
+    if not isinstance(mode, Tensor):
+        mode = torch.tensor(mode, dtype=torch.float64, device="cpu")
+    location = mode.log() + spread**2
+    return LogNormalPrior(location, torch.full_like(location, spread))
 
 
 class NamedParameter:
@@ -145,26 +158,16 @@ def frozen(module: M) -> M:
             memo[id(term)] = None
         for tensor in _tensors(vars(part)):
             if not tensor.is_leaf:
-                memo[id(tensor)] = _like(tensor)
-    # GPyTorch's own copy of this class shares the likelihood, so that freezing the copy would freeze the original.
-    inducing = [part for part in module.modules() if isinstance(part, InducingPointKernel)]
-    for part in reversed(inducing):
-        _copy_as_object(part, memo)
+                value, is_parameter = tensor.detach().clone(), isinstance(tensor, torch.nn.Parameter)
+                memo[id(tensor)] = torch.nn.Parameter(value, requires_grad=False) if is_parameter else value
+    # GPyTorch's own copy of this class shares the likelihood, so that freezing the copy would freeze the original:
+    # they are copied as plain objects, without cached tensors.
+    for part in reversed([part for part in module.modules() if isinstance(part, InducingPointKernel)]):
+        memo[id(part)] = bare = object.__new__(type(part))
+        state = {name: value for name, value in vars(part).items() if not name.startswith("_cached_kernel")}
+        bare.__dict__.update(copy.deepcopy(state, memo))
     copied: M = copy.deepcopy(module, memo).requires_grad_(False)
     return copied
-
-
-def _like(tensor: Tensor) -> Tensor:
-    value = tensor.detach().clone()
-    return torch.nn.Parameter(value, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else value
-
-
-def _copy_as_object(module: InducingPointKernel, memo: dict[int, object]) -> None:
-    """The default of ``copy.deepcopy``, without cached tensors."""
-    copied: Kernel = object.__new__(type(module))
-    memo[id(module)] = copied
-    state = {name: value for name, value in vars(module).items() if not name.startswith("_cached_kernel")}
-    copied.__dict__.update(copy.deepcopy(state, memo))
 
 
 def _tensors(value: object) -> Iterator[Tensor]:
@@ -176,65 +179,121 @@ def _tensors(value: object) -> Iterator[Tensor]:
             yield from _tensors(inside)
 
 
-RELATIVE_LENGTHSCALE = 0.15
-"""Of √d: near the best isotropic lengthscale of every data set it was tried on, which range from 0.08 to 0.22."""
-
-PRIOR_SCALE = 0.5
-"""Standard deviation of log ℓ_j: between 0.5 and 1 the test likelihood hardly changed."""
+def has_lengthscale(kernel: Kernel) -> bool:
+    """Whether ``kernel`` has a lengthscale, in any of its parts."""
+    return any(isinstance(part, Kernel) and part.has_lengthscale for part in kernel.modules())
 
 
-def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
-    r"""An ARD squared exponential kernel with a prior on its lengthscales, in the units of the data.
-
-    With :math:`s_j` the range of feature j, every :math:`\log \ell_j` starts at :math:`\log(s_j \ell)` and has a
-    Gaussian prior around it, so that all features are equally relevant a priori. With a few hundred rows this prevents
-    overfitting to irrelevant features; the weight of the prior falls as 1/n.
+@dataclasses.dataclass(frozen=True)
+class Initialization:
+    """How kernels of a class are initialized from data.
 
     Args:
-        x: inputs of shape ``(n, d)``.
-        lengthscale: ℓ, for features of unit range; :math:`0.15 \sqrt d` by default.
-
-    Returns:
-        The kernel, in the dtype of ``x``.
-
-    Raises:
-        TypeError: if ``x`` is not a tensor of real numbers, or ``lengthscale`` not a number.
-        ValueError: if ``x`` is empty or not finite, ``lengthscale`` is not positive and finite, or the ranges of the
-            features are more than the dtype can hold.
+        is_complete: whether a kernel can be evaluated as it is.
+        complete: initializes a kernel in place from the points ``(n, d)`` that reach its ``forward``.
+        otherwise: other ways to initialize it, for error messages.
 
     Example:
-        >>> x = torch.tensor([[0.0, 10.0], [1.0, 30.0]], dtype=torch.float64)
-        >>> default_kernel(x, lengthscale=0.5).lengthscale.detach()
-        tensor([[ 0.5000, 10.0000]], dtype=torch.float64)
+        >>> rule = Initialization(
+        ...     is_complete=lambda kernel: hasattr(kernel, "center"),
+        ...     complete=lambda kernel, x: setattr(kernel, "center", x.mean(0)),
+        ... )
+        >>> rule.otherwise
+        ''
     """
+
+    is_complete: Callable[[Kernel], bool]
+    complete: Callable[[Kernel, Tensor], None]
+    otherwise: str = ""
+
+
+def _complete_base(kernel: Kernel, x: Tensor) -> None:
+    """Complete κ on φ(x), with φ in evaluation mode, so that batch normalization learns nothing from it."""
+    with evaluation_mode(kernel.feature_map):
+        z = kernel.features(x)
+    initialize_from_data(kernel.base_kernel, z)
+
+
+INITIALIZATIONS: Registry[Initialization] = Registry("initialization")
+INITIALIZATIONS.register(
+    RFFKernel,
+    Initialization(
+        is_complete=lambda kernel: hasattr(kernel, "randn_weights"),
+        complete=lambda kernel, x: kernel._init_weights(x.shape[-1], kernel.num_samples),
+        otherwise="give num_dims",
+    ),
+)
+INITIALIZATIONS.register(
+    FeatureKernel,
+    Initialization(lambda kernel: kernel.base_kernel is None or is_initialized(kernel.base_kernel), _complete_base),
+)
+
+
+def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
+    """Initialize every part of ``kernel`` that depends on data ``x`` (``(n, d)``); returns ``kernel``.
+
+    Initialized parts stay unchanged, so that a second call has no effect.
+
+    Args:
+        kernel: any GPyTorch kernel; it is changed in place.
+        x: the data.
+
+    Returns:
+        The same ``kernel``.
+
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or ``x`` not a tensor of real numbers.
+        ValueError: if ``x`` is empty, not finite, or has other columns than the kernel takes.
+
+    Example:
+        >>> from gpytorch.kernels import RFFKernel, ScaleKernel
+        >>> kernel = ScaleKernel(RFFKernel(num_samples=5))
+        >>> initialize_from_data(kernel, torch.rand(10, 3)).base_kernel.randn_weights.shape
+        torch.Size([3, 5])
+    """
+    check_kernel(kernel)
+    if is_initialized(kernel):
+        return kernel
     x = check_features(x)
-    lengthscale = None if lengthscale is None else check_number("lengthscale", lengthscale)
-    if lengthscale is not None and not 0.0 < lengthscale < math.inf:
-        raise ValueError(f"Expected a positive, finite lengthscale, got {lengthscale}. Give it in units of the ranges.")
-    d = x.shape[-1]
-    scale = RELATIVE_LENGTHSCALE * math.sqrt(d) if lengthscale is None else lengthscale
-    centre = (feature_ranges(x) * scale).unsqueeze(0)
-    if not bool(((centre > 0) & (centre < math.inf)).all()):
-        raise ValueError(
-            f"Expected features whose ranges {x.dtype} can hold, got lengthscales from {float(centre.min()):g} to "
-            f"{float(centre.max()):g}. Rescale the features."
-        )
-    prior = log_normal_prior(centre, PRIOR_SCALE)
-    kernel = RBFKernel(ard_num_dims=d, lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)
-    kernel.lengthscale = centre
+    check_columns(kernel, x.shape[-1])
+    with torch.no_grad():
+        for node in nodes_of(kernel):
+            part, rule = node.kernel, INITIALIZATIONS.find(node.kernel)
+            if rule is not None and not rule.is_complete(part):
+                rule.complete(part, node.select(x))
+            for child in part.children() if node.composite is None else ():  # the kernels that a leaf holds
+                if isinstance(child, Kernel):
+                    initialize_from_data(child, node.select(x))
     return kernel
 
 
-def log_normal_prior(mode: Tensor | float, spread: float) -> LogNormalPrior:
-    """LogNormal(μ, σ) with μ = log mode + σ²: its density, and so a MAP fit without data, is highest at ``mode``."""
-    if not isinstance(mode, Tensor):
-        mode = torch.tensor(mode, dtype=torch.float64, device="cpu")
-    location = mode.log() + spread**2
-    return LogNormalPrior(location, torch.full_like(location, spread))
+def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None) -> None:
+    """:func:`initialize_from_data` for the ``kernel`` of an embedding at ``x``, and its ``target_kernel`` at ``y``."""
+    kernel, target_kernel = getattr(module, "kernel", None), getattr(module, "target_kernel", None)
+    if isinstance(kernel, Kernel):
+        initialize_from_data(kernel, x)
+    if isinstance(target_kernel, Kernel) and isinstance(y, Tensor) and y.dim() > 0 and y.numel() > 0:
+        check_dense(y, "y")
+        initialize_from_data(target_kernel, y.to(x).reshape(y.shape[0], -1))
 
 
-def feature_ranges(x: Tensor) -> Tensor:
-    """s_j, the range of each feature, and 1 for constant ones."""
-    x = check_features(x)
-    spread = x.amax(dim=-2) - x.amin(dim=-2)
-    return torch.where(spread > 0, spread, 1.0)
+def is_initialized(kernel: Kernel) -> bool:
+    """Whether every part of ``kernel`` can be evaluated as it is."""
+    return next(_incomplete(kernel), None) is None
+
+
+def check_initialized(kernel: Kernel) -> None:
+    """Raise if a part of ``kernel`` is not initialized from data."""
+    for part, rule in reversed(list(_incomplete(kernel))):  # the innermost first, which causes the error
+        other = f", or {rule.otherwise}" if rule.otherwise else ""
+        raise ValueError(
+            f"{type(part).__name__} must be initialized from data before its first use. Call "
+            f"kernel_embed.kernels.initialize_from_data(kernel, x) first{other}; fit does this itself for tensors."
+        )
+
+
+def _incomplete(kernel: Kernel) -> Iterator[tuple[Kernel, Initialization]]:
+    for module in kernel.modules():
+        rule = INITIALIZATIONS.find(module)
+        if rule is not None and not rule.is_complete(module):
+            yield module, rule

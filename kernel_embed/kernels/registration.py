@@ -1,25 +1,122 @@
-"""``register``: rules for a class of kernels."""
+r"""Closed forms of kernel classes: the profiles of radial kernels, and ``register`` for classes of your own.
+
+===================  ====================================  ==========================  ======================
+kernel               φ                                     φ′                          φ″
+===================  ====================================  ==========================  ======================
+squared exponential  e^(−s/2)                              −½ φ                        ¼ φ
+Matérn ½             e^(−a)                                −e^(−a) / 2a                (1 + a) e^(−a) / 4a³
+Matérn 3⁄2           (1 + a) e^(−a)                        −(3/2) e^(−a)               (9/4) e^(−a) / a
+Matérn 5⁄2           (1 + a + a²/3) e^(−a)                 −(5/6) (1 + a) e^(−a)       (25/12) e^(−a)
+rational quadratic   (1 + s/2α)^(−α)                       −½ (1 + s/2α)^(−α−1)        by autograd
+===================  ====================================  ==========================  ======================
+
+Here s is the squared distance in lengthscales, and a = √(2ν s).
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
-from gpytorch.kernels import Kernel
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, RQKernel
+from torch import Tensor
 
-from .features.fourier import SPECTRA, Spectrum
-from .gram import FEATURES, GRAMS, FeatureRule, GramRule
-from .initialization import INITIALIZATIONS, Initialization
-from .profiles import PROFILES, PlainProfile, Radial, RadialProfile, by_lengthscale
-from .smoothed.forms import SMOOTHINGS, SmoothingRule
-from .smoothed.gaussian import TERMS, TermsRule
-from .structure import COMPOSITES, Registry
+from .approximations import SPECTRA, Spectrum
+from .gaussian_terms import TERMS, TermsRule
+from .gram import GRAMS, GramRule
+from .parameters import INITIALIZATIONS, Initialization
+from .radial import PROFILES, SQUARED_EXPONENTIAL, Factor, ProfileRule, RadialProfile
+from .smoothed_forms import SMOOTHINGS, SmoothingRule
+from .structure import COMPOSITES, FEATURES, FeatureRule, Registry
 from .supremum import SUPREMA, SupremumRule
 
-Profile = RadialProfile | PlainProfile
-ProfileRule = Callable[[Kernel], Profile | Radial]
-"""From a kernel to its profile, or to its profile with its metric."""
+
+@functools.cache
+def matern(nu: float) -> RadialProfile:
+    """Matérn of smoothness ``nu`` in {½, 3⁄2, 5⁄2}: E = −a, a = √(2ν s)."""
+
+    def exponent(halves: Tensor) -> Tensor:
+        if halves.requires_grad:  # differentiated again
+            return -(-4.0 * nu * halves).sqrt()
+        return halves.mul_(-4.0 * nu).sqrt_().neg_()
+
+    if nu == 0.5:
+        return RadialProfile(
+            exponent, lambda E: (1.0, 0.5 * _inverse(E)), lambda E: 0.25 * (E - 1.0) * _inverse(E).pow(3), rough=True
+        )
+    if nu == 1.5:
+        return RadialProfile(exponent, lambda E: (1.0 - E, -1.5), lambda E: -2.25 * _inverse(E))
+    return RadialProfile(exponent, _five_halves, lambda E: 25.0 / 12.0)
+
+
+def _inverse(E: Tensor) -> Tensor:
+    """1/E = −1/a, and 0 at coinciding points, where z − z' = 0 makes an infinite φ′ contribute nothing."""
+    return torch.where(E < 0, E, -math.inf).reciprocal()
+
+
+def _five_halves(E: Tensor) -> tuple[Factor, Factor]:
+    linear = 1.0 - E
+    return E.square() / 3.0 + linear, (-5.0 / 6.0) * linear
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainProfile:
+    """A radial kernel differentiated by autograd, for φ with its own parameters.
+
+    Args:
+        values: from s to φ(s) and φ′(s), made of differentiable operations. :func:`plain_profile` needs φ alone.
+
+    Example:
+        >>> rbf = PlainProfile(lambda s: (torch.exp(-s / 2), -torch.exp(-s / 2) / 2))
+        >>> rbf.value_and_slope(torch.zeros(1))
+        (tensor([1.]), tensor([-0.5000]))
+    """
+
+    values: Callable[[Tensor], tuple[Tensor, Tensor]]
+
+    def value_and_slope(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """φ(s) and φ′(s), differentiable in ``s`` and in the parameters."""
+        return self.values(s)
+
+
+def plain_profile(phi: Callable[[Tensor], Tensor]) -> PlainProfile:
+    """A profile defined by φ(s) alone; its derivatives are computed by autograd.
+
+    Args:
+        phi: φ, a function of the squared distance s made of differentiable operations.
+
+    Returns:
+        The profile, for ``register(kind, profile=...)``.
+
+    Example:
+        >>> cauchy = plain_profile(lambda s: 1.0 / (1.0 + s))
+        >>> [round(value.item(), 4) for value in cauchy.value_and_slope(torch.tensor([1.0]))]
+        [0.5, -0.25]
+    """
+
+    def values(s: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            at = s if s.requires_grad else s.detach().requires_grad_()
+            value = phi(at)
+            (slope,) = torch.autograd.grad(value, at, torch.ones_like(value), create_graph=True)
+        return value, slope
+
+    return PlainProfile(values)
+
+
+def _rational_quadratic(kernel: Kernel) -> PlainProfile:
+    def values(s: Tensor) -> tuple[Tensor, Tensor]:
+        alpha = kernel.alpha[..., None] if kernel.alpha.dim() == s.dim() - 1 else kernel.alpha[..., None, None]
+        base = 1.0 + s / (2.0 * alpha)
+        phi = base.pow(-alpha)
+        return phi, -0.5 * phi / base
+
+    return PlainProfile(values)
+
 
 REGISTRIES: dict[str, Registry[Any]] = {
     "like": COMPOSITES,
@@ -39,7 +136,7 @@ def register(
     kind: type[Kernel],
     *,
     like: type[Kernel] | None = None,
-    profile: Profile | ProfileRule | None = None,
+    profile: RadialProfile | PlainProfile | ProfileRule | None = None,
     gram: GramRule | None = None,
     features: FeatureRule | None = None,
     supremum: SupremumRule | None = None,
@@ -58,14 +155,13 @@ def register(
         kind: a class of kernels.
         like: a class that ``kind`` is a subclass of; all its rules hold for ``kind`` too. With ``ScaleKernel``,
             ``AdditiveKernel`` or ``ProductKernel``, kernels of ``kind`` are taken apart like those.
-        profile: φ with k = φ(‖z − z'‖²), z = x/ℓ: a :class:`~kernel_embed.kernels.profiles.RadialProfile`, or a
-            function from a kernel to one. It gives the Gram matrix with its gradient, the supremum and the slope of an
-            embedding.
+        profile: φ with k = φ(‖z − z'‖²), z = x/ℓ: a :class:`~kernel_embed.kernels.RadialProfile`, or a function from a
+            kernel to one. It gives the Gram matrix with its gradient, the supremum and the slope of an embedding.
         gram: from a kernel, x1 and x2 (``None`` for x1) to k(x1_i, x2_j).
         features: from a kernel, x and the largest number of features to form, to Z with K = ZZᵀ, or ``None``.
         supremum: from a kernel and x, to sup k(x, x) over all x.
         terms: from a kernel and the number of columns, to
-            :class:`~kernel_embed.kernels.smoothed.gaussian.GaussianTerms`, if it is a sum of Gaussians.
+            :class:`~kernel_embed.kernels.GaussianTerms`, if it is a sum of Gaussians.
         smoothing: from a kernel, the number of columns and h = η⁻² (``None`` for Lebesgue measure), to the kind and the
             function of r = ∫ k k dν.
         spectrum: from a kernel, the number of columns d, a count p' and a generator, to frequencies Ω ``(d, p')``.
@@ -82,30 +178,30 @@ def register(
         TypeError: if ``kind`` is not a class of kernels, or a rule is not a function.
 
     Example:
-        >>> import torch, gpytorch
-        >>> from kernel_embed.kernels import register, sup_diagonal
-        >>> class Named(gpytorch.kernels.RBFKernel):
+        >>> from kernel_embed.kernels import sup_diagonal
+        >>> class Named(RBFKernel):
         ...     name = "mine"
-        >>> register(Named, like=gpytorch.kernels.RBFKernel)
+        >>> register(Named, like=RBFKernel)
         >>> sup_diagonal(Named(), torch.rand(3, 2)).source
         'closed form'
     """
     _check_kind(kind)
-    functions = {
+    own: dict[str, Any] = {
+        "profile": profile,
         "gram": gram,
         "features": features,
         "supremum": supremum,
         "terms": terms,
         "smoothing": smoothing,
         "spectrum": spectrum,
+        "initialize": initialize,
     }
-    for name, rule in functions.items():
-        if rule is not None and not callable(rule):
+    for name, rule in own.items():
+        if not (rule is None or callable(rule) or isinstance(rule, PlainProfile | Initialization)):
             raise TypeError(
                 f"The rule {name}= of {kind.__name__} must be a function of the kernel, not {type(rule).__name__}."
             )
     rules = {} if like is None else _rules_like(kind, like)
-    own = {"profile": None if profile is None else _profile_rule(profile), **functions, "initialize": initialize}
     # The rules of the class itself come before those of the other class.
     rules |= {name: (rule, None) for name, rule in own.items() if rule is not None}
     if not rules:
@@ -138,12 +234,6 @@ def _rules_like(kind: type[Kernel], like: type[Kernel]) -> dict[str, tuple[Any, 
     return rules
 
 
-def _profile_rule(profile: Profile | ProfileRule) -> Callable[[Kernel], Radial]:
-    if isinstance(profile, RadialProfile | PlainProfile):
-        return functools.partial(by_lengthscale, profile=profile)
-    return functools.partial(_radial, profile)
-
-
-def _radial(rule: ProfileRule, kernel: Kernel) -> Radial:
-    radial = rule(kernel)
-    return radial if isinstance(radial, Radial) else by_lengthscale(kernel, radial)
+register(RBFKernel, profile=SQUARED_EXPONENTIAL)
+register(MaternKernel, profile=lambda kernel: matern(kernel.nu))
+register(RQKernel, profile=_rational_quadratic)

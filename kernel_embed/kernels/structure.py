@@ -6,11 +6,9 @@ A subclass may compute something else than its parent, so every closed form is l
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import torch
@@ -23,15 +21,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Rules by the exact type of a kernel.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel, RQKernel
-        >>> degrees = Registry[int]("degree")
-        >>> degrees.register(RBFKernel, 2)
-        >>> degrees.find(RBFKernel()), degrees.find(RQKernel())
-        (2, None)
-    """
+    """Rules by the exact type of a kernel."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,33 +37,25 @@ class Registry(Generic[T]):
         return rule if when is None or when(kernel) else None
 
 
-class Composite(enum.Enum):
-    """The kinds of composite kernels, with the attributes of GPyTorch's three classes."""
-
-    SCALE = "scale"
-    """``outputscale`` times ``base_kernel``, which takes the columns that its scale selects."""
-    SUM = "sum"
-    """The sum of ``kernels``, each of which selects its own columns."""
-    PRODUCT = "product"
-    """The product of ``kernels``, each of which selects its own columns."""
+COMPOSITES: Registry[type[Kernel]] = Registry("structure")
+"""Which of GPyTorch's three composite classes a class has the attributes of."""
+for _kind in (ScaleKernel, AdditiveKernel, ProductKernel):
+    COMPOSITES.register(_kind, _kind)
 
 
-COMPOSITES: Registry[Composite] = Registry("structure")
-COMPOSITES.register(ScaleKernel, Composite.SCALE)
-COMPOSITES.register(AdditiveKernel, Composite.SUM)
-COMPOSITES.register(ProductKernel, Composite.PRODUCT)
-
-
-@dataclasses.dataclass(eq=False)
 class Node:
     """A kernel inside a larger one. Its parts are inspected once, so that it can be cached and folded again.
 
     Attributes:
         kernel: the kernel.
+        inputs: the columns of the original input to call the kernel with; ``None`` for all.
+        active_dims: which of ``inputs`` the kernel selects itself; ``None`` for all.
+        positions: the number of the part in each sum and product on the way from the root.
+        columns: the columns of the original input that reach ``kernel.forward``; ``None`` for all.
+        composite: ``ScaleKernel``, ``AdditiveKernel`` or ``ProductKernel``; ``None`` for a leaf.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> from kernel_embed.kernels import Algebra, fold
         >>> class Columns(Algebra[str]):
         ...     def leaf(self, node):
         ...         return str(node.kernel.active_dims.tolist())
@@ -81,42 +63,25 @@ class Node:
         '[2]'
     """
 
-    kernel: Kernel
-    inputs: Tensor | None
-    """The columns of the original input to call the kernel with; ``None`` for all."""
-    active_dims: Tensor | None
-    """Which of ``inputs`` the kernel selects itself; ``None`` for all."""
-    positions: tuple[int, ...] = ()
-    """The number of the part in each sum and product on the way from the root."""
-
-    columns: Tensor | None = dataclasses.field(init=False)
-    """The columns of the original input that reach ``kernel.forward``; ``None`` for all."""
-    composite: Composite | None = dataclasses.field(init=False)
-    """The kind of composition of its :attr:`parts`; ``None`` for a leaf."""
-
-    def __post_init__(self) -> None:
-        """Inspect the kernel."""
-        self.composite = COMPOSITES.find(self.kernel)
-        self._parts: tuple[Node, ...] | None = None
-        if self.inputs is None or self.active_dims is None:
-            self.columns = self.active_dims if self.inputs is None else self.inputs
+    def __init__(
+        self, kernel: Kernel, inputs: Tensor | None, active_dims: Tensor | None, positions: tuple[int, ...] = ()
+    ) -> None:
+        self.kernel, self.inputs, self.active_dims, self.positions = kernel, inputs, active_dims, positions
+        self.composite = COMPOSITES.find(kernel)
+        if inputs is None or active_dims is None:
+            self.columns = active_dims if inputs is None else inputs
         else:
-            self.columns = self.inputs.index_select(0, self.active_dims)
+            self.columns = inputs.index_select(0, active_dims)
 
-    @property
+    @functools.cached_property
     def parts(self) -> tuple[Node, ...]:
         """The node below a scale, or the nodes below a sum or a product."""
-        if self._parts is None:
-            if self.composite is None:
-                self._parts = ()
-            elif self.composite is Composite.SCALE:
-                self._parts = (self.base(),)
-            else:
-                self._parts = tuple(
-                    Node(part, self.columns, part.active_dims, (*self.positions, i))
-                    for i, part in enumerate(self.kernel.kernels)
-                )
-        return self._parts
+        if self.composite is None:
+            return ()
+        if self.composite is ScaleKernel:
+            return (self.base(),)
+        parts = enumerate(self.kernel.kernels)
+        return tuple(Node(part, self.columns, part.active_dims, (*self.positions, i)) for i, part in parts)
 
     def base(self) -> Node:
         """The node of ``kernel.base_kernel`` under a scale."""
@@ -140,6 +105,11 @@ class Node:
         """The columns of the original input ``x`` that reach ``kernel.forward``."""
         return x if self.columns is None else x.index_select(-1, self.columns)
 
+    def on_columns(self, function: Callable[[Tensor], T]) -> Callable[[Tensor], T]:
+        """``function`` of the columns that reach ``kernel.forward``, as a function of the original input."""
+        columns = self.columns
+        return function if columns is None else lambda x: function(x.index_select(-1, columns))
+
     def select_inputs(self, x: Tensor) -> Tensor:
         """The columns of the original input ``x`` to call the kernel with."""
         return x if self.inputs is None else x.index_select(-1, self.inputs)
@@ -150,7 +120,6 @@ class Algebra(Generic[T]):
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> from kernel_embed.kernels import Algebra, fold
         >>> class CountLeaves(Algebra[int]):
         ...     def leaf(self, node):
         ...         return 1
@@ -185,22 +154,14 @@ class Algebra(Generic[T]):
         return None
 
 
-class Arithmetic(Algebra[Tensor]):
-    """Sums are added, and products multiplied."""
-
-    def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
-        """The sum."""
-        return functools.reduce(operator.add, parts)
-
-    def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
-        """The product."""
-        return functools.reduce(operator.mul, parts)
+def add(parts: Iterable[Tensor]) -> Tensor:
+    """The sum of tensors."""
+    return functools.reduce(operator.add, parts)
 
 
-def root_of(kernel: Kernel) -> Node:
-    """The root node of ``kernel``, which can be folded many times."""
-    check_kernel(kernel)
-    return Node(kernel, None, kernel.active_dims)
+def multiply(parts: Iterable[Tensor]) -> Tensor:
+    """The product of tensors."""
+    return functools.reduce(operator.mul, parts)
 
 
 def fold(kernel: Kernel, algebra: Algebra[T]) -> T | None:
@@ -226,8 +187,13 @@ def fold(kernel: Kernel, algebra: Algebra[T]) -> T | None:
         >>> fold(RBFKernel() + LinearKernel(), Names())
         'RBFKernel + LinearKernel'
     """
-    check_kernel(kernel)
     return visit(root_of(kernel), algebra)
+
+
+def root_of(kernel: Kernel) -> Node:
+    """The root node of ``kernel``."""
+    check_kernel(kernel)
+    return Node(kernel, None, kernel.active_dims)
 
 
 def visit(node: Node, algebra: Algebra[T]) -> T | None:
@@ -240,14 +206,14 @@ def visit(node: Node, algebra: Algebra[T]) -> T | None:
     parts = []
     for part in node.parts:
         value = visit(part, algebra)
-        if value is None and node.composite is not Composite.SCALE:
+        if value is None and node.composite is not ScaleKernel:
             value = algebra.unknown(part)
         if value is None:
             return None
         parts.append(value)
-    if node.composite is Composite.SCALE:
+    if node.composite is ScaleKernel:
         return algebra.scale(node, parts[0])
-    return algebra.add(node, parts) if node.composite is Composite.SUM else algebra.multiply(node, parts)
+    return algebra.add(node, parts) if node.composite is AdditiveKernel else algebra.multiply(node, parts)
 
 
 def nodes_of(kernel: Kernel) -> Iterator[Node]:
@@ -262,6 +228,16 @@ def nodes_of(kernel: Kernel) -> Iterator[Node]:
 def all_leaves(kernel: Kernel, predicate: Callable[[Kernel], bool]) -> bool:
     """Whether ``predicate`` holds for every kernel that ``kernel`` is composed of."""
     return all(predicate(node.kernel) for node in nodes_of(kernel) if node.composite is None)
+
+
+FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
+"""From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""
+FEATURES: Registry[FeatureRule] = Registry("feature map")
+
+
+def has_explicit_features(kernel: Kernel) -> bool:
+    """Whether ``kernel`` has :func:`~kernel_embed.kernels.explicit_features`, by its structure alone."""
+    return all_leaves(kernel, lambda leaf: FEATURES.find(leaf) is not None)
 
 
 def check_kernel(kernel: object) -> None:

@@ -9,19 +9,19 @@ stationary, and for their scaled, summed and multiplied forms. For every other k
 ``None``                     the largest k(x_i, x_i) of the batch                             on these data
 a number                     the number, checked on every batch                               if the user is right
 ``LipschitzBound``           (‖φ(0)‖ + Lip(φ) R)² for all ‖x‖ ≤ R                             yes
-:class:`NominalDiagonal`     a constant, unchecked; the paper's code for its networks has 1   no
-:class:`MeanDiagonal`        the mean of k(x_i, x_i), as the paper's code for MNIST           no
+``NominalDiagonal``          a constant, unchecked; the paper's code for its networks has 1   no
+``MeanDiagonal``             the mean of k(x_i, x_i), as the paper's code for MNIST           no
 ===========================  ===============================================================  =======================
 
-The last two make r a penalty that is scaled like the paper's, but not the bound of Theorem 4;
-:mod:`kernel_embed.kernels.lipschitz` has the third. :class:`SupDiagonal` records which one was used.
+The last three are in :mod:`kernel_embed.kernels.diagonal_bounds`. Two of them make r a penalty that is scaled like the
+paper's, but not the bound of Theorem 4. :class:`SupDiagonal` records which one was used.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -32,6 +32,7 @@ from gpytorch.kernels import (
     MaternKernel,
     PeriodicKernel,
     PiecewisePolynomialKernel,
+    ProductStructureKernel,
     RBFKernel,
     RFFKernel,
     SpectralMixtureKernel,
@@ -39,10 +40,22 @@ from gpytorch.kernels import (
 from torch import Tensor
 
 from ..validation import broadcast_shapes, check_features, check_number
-from .classes.feature import FeatureKernel
-from .gram import gram_diagonal
-from .profiles import PROFILES
-from .structure import Arithmetic, Node, Registry, all_leaves, batch_shape_of, check_columns, check_kernel, fold
+from .classes import FeatureKernel
+from .gram import check_points, cross_evaluation, dense, finite_values
+from .parameters import check_initialized
+from .radial import PROFILES
+from .structure import (
+    Algebra,
+    Node,
+    Registry,
+    add,
+    all_leaves,
+    batch_shape_of,
+    check_columns,
+    check_kernel,
+    fold,
+    multiply,
+)
 
 SupremumRule = Callable[[Kernel, Tensor], Tensor]
 """From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""
@@ -64,8 +77,7 @@ class SupDiagonal:
         is_bound: whether it bounds k(x, x) for every x, and not only at the data, or nowhere.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> bound = ke.kernels.sup_diagonal(gpytorch.kernels.RBFKernel(), torch.rand(5, 2))
+        >>> bound = sup_diagonal(RBFKernel(), torch.rand(5, 2))
         >>> bound.alpha.item(), bound.source
         (1.0, 'closed form')
     """
@@ -86,8 +98,8 @@ class DiagonalBound(Protocol):
     A function whose value holds for every x has a further attribute, ``is_bound = True``; certificates use no others.
 
     Example:
-        >>> import kernel_embed as ke
-        >>> ke.kernels.MeanDiagonal()(None, torch.tensor([3.0, 5.0]))       # one of the implementations
+        >>> from kernel_embed.kernels import MeanDiagonal
+        >>> MeanDiagonal()(None, torch.tensor([3.0, 5.0]))       # one of the implementations
         tensor(4.)
     """
 
@@ -118,13 +130,11 @@ def sup_diagonal(
             negative or not finite, or k(x, x) exceeds ``bound`` on the data (a ``DiagonalBoundError``).
 
     Example:
-        >>> import torch, gpytorch
+        >>> from gpytorch.kernels import LinearKernel
         >>> x = torch.randn(5, 2)
-        >>> kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
-        >>> kernel.outputscale = 4.0
-        >>> sup_diagonal(kernel, x).source, round(sup_diagonal(kernel, x).value.item(), 4)
-        ('closed form', 4.0)
-        >>> sup_diagonal(gpytorch.kernels.LinearKernel(), x).source
+        >>> sup_diagonal(RBFKernel() + RBFKernel(), x).value.item()
+        2.0
+        >>> sup_diagonal(LinearKernel(), x).source
         'maximum over the data'
     """
     check_kernel(kernel)
@@ -158,7 +168,28 @@ def sup_diagonal(
     return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given", True)
 
 
-class _Supremum(Arithmetic):
+def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
+    """The values k(x_i, x_i), of shape ``(*batch, n)``."""
+    check_kernel(kernel)
+    x = check_points(x, "x", kernel)
+    check_columns(kernel, x.shape[-1])
+    if x.shape[-2] == 0:
+        return x.new_zeros(*batch_shape_of(kernel), 0)
+    check_initialized(kernel)
+    with cross_evaluation(kernel):
+        if type(kernel) is ProductStructureKernel:
+            # Its __call__ treats every result as a matrix (GPyTorch 1.15), so only forward gives the diagonal.
+            x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
+            return finite_values(dense(kernel.forward(x, x, diag=True)), kernel)
+        return finite_values(dense(kernel(batch_rows(kernel, x), diag=True)), kernel)
+
+
+def batch_rows(kernel: Kernel, x: Tensor) -> Tensor:
+    """``x`` with the batch dimensions of the kernel; without them GPyTorch takes n × n values for a matrix."""
+    return x[(None,) * len(kernel.batch_shape)] if x.dim() == 2 else x
+
+
+class _Supremum(Algebra[Tensor]):
     """α² from the suprema of all parts: exact if their diagonals are constant, since all are attained at the same x."""
 
     def __init__(self, x: Tensor) -> None:
@@ -168,7 +199,10 @@ class _Supremum(Arithmetic):
         """α² by the rule of the class."""
         kernel, rule = node.kernel, _rule(node.kernel)
         value = None if rule is None else rule(kernel, node.select_inputs(self.x))
-        if value is not None and not _is_possible(kernel, value):
+        if value is None or bool(((value >= 0) & (value < math.inf)).all()):
+            return value
+        # Learning turns back from hyperparameters that are not finite by itself.
+        if bool((value < 0).any()) or all(bool(p.isfinite().all()) for p in kernel.parameters()):
             raise ValueError(
                 f"The registered supremum of {type(kernel).__name__} must be finite and not negative, but it is "
                 f"{value.detach().flatten().tolist()}. Correct the rule supremum= of kernel_embed.register."
@@ -179,12 +213,13 @@ class _Supremum(Arithmetic):
         """σ²α²."""
         return node.factor * part
 
+    def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
+        """α₁² + α₂²."""
+        return add(parts)
 
-def _is_possible(kernel: Kernel, value: Tensor) -> bool:
-    """0 ≤ α² < ∞; of hyperparameters that are not finite any other, because learning turns back from those itself."""
-    if bool(((value >= 0) & (value < math.inf)).all()):
-        return True
-    return not bool((value < 0).any()) and not all(bool(p.isfinite().all()) for p in kernel.parameters())
+    def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
+        """α₁² α₂²."""
+        return multiply(parts)
 
 
 def _rule(kernel: Kernel) -> SupremumRule | None:
@@ -206,9 +241,8 @@ def _one(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _of_constant(kernel: Kernel, x: Tensor) -> Tensor:
-    batch = batch_shape_of(kernel)
-    constant: Tensor = kernel.constant.to(x).reshape(batch)
-    return constant.expand(broadcast_shapes(batch, x.shape[:-2]))
+    constant: Tensor = kernel.constant.to(x).squeeze(-1)
+    return constant.expand(broadcast_shapes(constant.shape, x.shape[:-2]))
 
 
 def _of_base(kernel: Kernel, x: Tensor) -> Tensor:
@@ -230,45 +264,3 @@ for _kind in (RBFKernel, MaternKernel):
     SUPREMA.register(_kind, _one)
 SUPREMA.register(ConstantKernel, _of_constant)
 SUPREMA.register(FeatureKernel, _of_base, when=_base_is_known)
-
-
-class NominalDiagonal:
-    """α² is ``value``, whatever k(x, x) is: a scale, not a bound.
-
-    Args:
-        value: α².
-
-    Raises:
-        TypeError: if ``value`` is not a number.
-        ValueError: if ``value`` is not positive and finite.
-
-    Example:
-        >>> NominalDiagonal(1.0)(None, torch.tensor([3.0, 4.0]))
-        tensor(1.)
-    """
-
-    source = "nominal, not a bound"
-
-    def __init__(self, value: float = 1.0) -> None:
-        if not 0.0 < check_number("value", value) < math.inf:
-            raise ValueError(f"Expected a positive, finite value, got {value}. Give the largest k(x, x).")
-        self.value = float(value)
-
-    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
-        """``value``, for every element of the batch."""
-        return diagonal.new_full(diagonal.shape[:-1], self.value)
-
-
-class MeanDiagonal:
-    """α² is the mean of k(x_i, x_i): a scale, not a bound.
-
-    Example:
-        >>> MeanDiagonal()(None, torch.tensor([3.0, 4.0]))
-        tensor(3.5000)
-    """
-
-    source = "mean over the data, not a bound"
-
-    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
-        """(1/n) Σ k(x_i, x_i)."""
-        return diagonal.mean(dim=-1)

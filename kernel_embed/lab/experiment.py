@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..plots import free_figure, styled
@@ -14,9 +16,6 @@ from .runner import Case, run_cases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-ALWAYS = frozenset({"out", "quick"})
-"""Settings that every experiment supports."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,6 @@ class Settings:
     jobs: int = 1
     seed: int = 0
 
-    def changed(self) -> frozenset[str]:
-        """The settings that differ from their defaults."""
-        return frozenset(one.name for one in fields(self) if getattr(self, one.name) != one.default)
-
     def selected(self, option: str, names: Collection[str], default: Sequence[str]) -> tuple[str, ...]:
         """The names given for ``option``, or the default; a name that is not among ``names`` is an error."""
         selection: tuple[str, ...] = getattr(self, option) or tuple(default)
@@ -76,10 +71,10 @@ class Experiment:
         shows: the question it answers, in one line.
         duration: rough duration on two cores.
         key: the fields that name a record.
-        cases: yields the cases, ``cases(settings, **parameters)``.
+        cases: yields the cases, ``cases(settings, **parameters)``; often :func:`product_cases`.
         summary: the table of its own records, with our figures next to the published ones.
         draw: draws its pictures, ``draw(records, directory)``; ``None`` if it has none.
-        options: the settings it supports besides ``out`` and ``quick``.
+        options: the settings it supports besides ``out`` and ``quick``, separated by spaces.
         paper: authors, for an experiment of a paper.
         part: the table or figure of the paper.
         files: the files of ``data`` that it reads by default.
@@ -101,7 +96,7 @@ class Experiment:
     cases: Callable[..., Iterable[Case]]
     summary: Callable[[Sequence[Record]], str]
     draw: Callable[[Sequence[Record], pathlib.Path], None] | None = None
-    options: frozenset[str] = frozenset()
+    options: str = ""
     paper: str = ""
     part: str = ""
     files: tuple[str, ...] = ()
@@ -157,12 +152,13 @@ class Experiment:
         Raises:
             ValueError: if a setting is not supported or a count is below 1.
         """
-        supported = ALWAYS | self.options
-        if ignored := settings.changed() - supported:
-            raise ValueError(f"{self.name!r} does not support {_listed(ignored)}. It supports {_listed(supported)}.")
+        changed = {one.name for one in fields(settings) if getattr(settings, one.name) != one.default}
+        supported = {"out", "quick", *self.options.split()}
+        if ignored := changed - supported:
+            raise ValueError(f"{self.name!r} does not support {flags(ignored)}. It supports {flags(supported)}.")
         for name in ("repetitions", "num_folds", "epochs", "jobs"):
             if getattr(settings, name) is not None:
-                check_count(option(name), getattr(settings, name))
+                check_count(flags([name]), getattr(settings, name))
 
 
 def reproduce(experiment: Experiment, settings: Settings, results: Results | None = None) -> str:
@@ -201,6 +197,15 @@ def reproduce(experiment: Experiment, settings: Settings, results: Results | Non
     return text
 
 
+def product_cases(
+    experiment: str, measure: Callable[..., Record | Sequence[Record]], **axes: Iterable[Any]
+) -> Iterator[Case]:
+    """One case for each combination of the values of ``axes``, which name it: ``measure(**values)``."""
+    for values in itertools.product(*axes.values()):
+        cell = dict(zip(axes, values, strict=True))
+        yield Case({"experiment": experiment, **cell}, partial(measure, **cell))
+
+
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
     """A figure in the style of this library, and its panels as ``Figure.subplots`` returns them."""
     with styled():
@@ -217,10 +222,6 @@ def record_table(records: Iterable[Record], columns: Mapping[str, str]) -> str:
     return table(list(columns), rows)
 
 
-def option(name: str) -> str:
-    """A setting as it is written on the command line: ``num_folds`` is ``--folds``."""
-    return f"--{name.removeprefix('num_')}"
-
-
-def _listed(names: frozenset[str]) -> str:
-    return ", ".join(sorted(map(option, names)))
+def flags(names: Iterable[str], separator: str = ", ") -> str:
+    """Settings as they are written on the command line, in order: ``num_folds`` is ``--folds``."""
+    return separator.join(sorted(f"--{name.removeprefix('num_')}" for name in names))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, SupportsFloat, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..results import Record, Results, column, table
+from ..results import Record, Results, column, standard_error, table
 from ..validation import check_count, check_share
 from .experiment import Experiment, Settings
 from .runner import Case, run_cases
@@ -22,84 +22,39 @@ from .runner import Case, run_cases
 KEY = ("simulator", "test", "repetition")
 LEVEL = 0.05
 NUM_PERMUTATIONS = 99
-
-
+Value = TypeVar("Value")
 Test: TypeAlias = Callable[..., Any]
 """``test(*data, seed=repetition)`` returns a p-value, or an object with ``.pvalue``."""
 Simulator: TypeAlias = Callable[[int], tuple[object, ...]]
 """``simulator(repetition)`` returns the data of one repetition."""
 
 
-def rejection_study(
-    tests: Mapping[str, Test],
-    simulators: Mapping[str, Simulator],
-    num_repetitions: int = 200,
-    *,
-    level: float = 0.05,
-    path: str | os.PathLike[str] | None = None,
-    results: Results | None = None,
-    progress: bool | None = None,
-) -> RejectionStudy:
-    """Run every test on the data of every simulator and count rejections.
+class Design(NamedTuple):
+    """Tests that all see the data of all simulators, ``num_repetitions`` times."""
 
-    Args:
-        tests: by name; each is called as ``test(*data, seed=repetition)`` and returns a p-value, or an object with
-            ``.pvalue``.
-        simulators: by name; ``simulator(repetition)`` returns the data, the same for every test.
-        num_repetitions: for each pair of a test and a simulator.
-        level: α.
-        path: a results file. An interrupted study resumes from it, and a study with more repetitions adds the missing
-            ones.
-        results: records to resume from and to add to, instead of a file; their key is ``KEY`` of this module.
-        progress: show a progress bar; by default on a terminal or in a notebook.
+    tests: Mapping[str, Test]
+    simulators: Mapping[str, Simulator]
+    num_repetitions: int
 
-    Returns:
-        Rejection rates with intervals, and all records.
+    def cases(self) -> Iterator[Case]:
+        """One case for each test on each data set, which is simulated once."""
 
-    Raises:
-        TypeError: if a simulator or a test is not a function, or ``num_repetitions`` is not a whole number.
-        ValueError: if ``num_repetitions`` is below 1, or ``level`` is not between 0 and 1.
+        @functools.lru_cache(maxsize=1)
+        def data(simulator: str, repetition: int) -> tuple[object, ...]:
+            return self.simulators[simulator](repetition)
 
-    Example:
-        >>> import torch, kernel_embed as ke
-        >>> def shift(repetition):
-        ...     x, y = torch.randn(2, 30, 1, generator=torch.Generator().manual_seed(repetition))
-        ...     return x, y + 2.0
-        >>> study = rejection_study({"median": lambda x, y, seed: ke.two_sample_test(x, y, "median", 99, seed)},
-        ...                         {"shift": shift}, num_repetitions=10)
-        >>> study.rate("shift", "median")
-        1.0
-    """
-    check_count("num_repetitions", num_repetitions)
-    check_share("level", level, "Give 0.05, which is usual.")
-    for name, function in (*tests.items(), *simulators.items()):
-        if not callable(function):
-            raise TypeError(f"{name!r} must be a function, not {function!r}. Pass the function, not its result.")
-    results = Results(path, KEY) if results is None else results
-    cases = list(_cases(tests, simulators, num_repetitions))
-    run_cases(cases, results, name="rejections", failures=(), progress=progress)
-    names = {tuple(case.key.values()) for case in cases}
-    records = [r for r in results.records if (r["simulator"], r["test"], r["repetition"]) in names]
-    return RejectionStudy(records, tuple(simulators), tuple(tests), level)
+        def run(simulator: str, test: str, repetition: int) -> Record:
+            arguments = data(simulator, repetition)
+            start = time.perf_counter()
+            result = self.tests[test](*arguments, seed=repetition)
+            p = float(result if isinstance(result, SupportsFloat) else result.pvalue)
+            return {"pvalue": p, "seconds": time.perf_counter() - start}
 
-
-def _cases(tests: Mapping[str, Test], simulators: Mapping[str, Simulator], num_repetitions: int) -> Iterator[Case]:
-    @functools.lru_cache(maxsize=1)
-    def data(simulator: str, repetition: int) -> tuple[object, ...]:
-        return simulators[simulator](repetition)
-
-    def run(simulator: str, test: Test, repetition: int) -> Record:
-        arguments = data(simulator, repetition)
-        start = time.perf_counter()
-        result = test(*arguments, seed=repetition)
-        p = float(result if isinstance(result, SupportsFloat) else result.pvalue)
-        return {"pvalue": p, "seconds": time.perf_counter() - start}
-
-    for simulator in simulators:
-        for repetition in range(num_repetitions):
-            for name, test in tests.items():
-                key: Record = {"simulator": simulator, "test": name, "repetition": repetition}
-                yield Case(key, functools.partial(run, simulator, test, repetition))
+        for simulator in self.simulators:
+            for repetition in range(self.num_repetitions):
+                for test in self.tests:
+                    values = (simulator, test, repetition)
+                    yield Case(dict(zip(KEY, values, strict=True)), functools.partial(run, *values))
 
 
 class RejectionStudy:
@@ -148,8 +103,8 @@ class RejectionStudy:
     def difference(self, simulator: str, test: str, other: str) -> tuple[float, float]:
         """rate(test) − rate(other) and its standard error, paired by data set."""
         one, two = (self.pvalues(simulator, name) <= self.level for name in (test, other))
-        gaps = one.astype(float) - two
-        return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else 0.0
+        gaps = one.astype(np.float64) - two
+        return float(gaps.mean()), standard_error(gaps)
 
     def interval(self, simulator: str, test: str, probability: float = 0.999) -> tuple[float, float]:
         """The central binomial interval of the rate of an exact test at level α."""
@@ -180,32 +135,77 @@ class RejectionStudy:
         return f"<{len(self.records)} p-values of {len(self.tests)} tests on {len(self.simulators)} simulators>"
 
 
-class Design(NamedTuple):
-    """Tests that all see the data of all simulators, ``num_repetitions`` times."""
+def rejection_study(
+    tests: Mapping[str, Test],
+    simulators: Mapping[str, Simulator],
+    num_repetitions: int = 200,
+    *,
+    level: float = 0.05,
+    path: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> RejectionStudy:
+    """Run every test on the data of every simulator and count rejections.
 
-    tests: Mapping[str, Test]
-    simulators: Mapping[str, Simulator]
-    num_repetitions: int
+    Args:
+        tests: by name; each is called as ``test(*data, seed=repetition)`` and returns a p-value, or an object with
+            ``.pvalue``.
+        simulators: by name; ``simulator(repetition)`` returns the data, the same for every test.
+        num_repetitions: for each pair of a test and a simulator.
+        level: α.
+        path: a results file. An interrupted study resumes from it, and a study with more repetitions adds the missing
+            ones.
+        progress: show a progress bar; by default on a terminal or in a notebook.
+
+    Returns:
+        Rejection rates with intervals, and all records.
+
+    Raises:
+        TypeError: if a simulator or a test is not a function, or ``num_repetitions`` is not a whole number.
+        ValueError: if ``num_repetitions`` is below 1, or ``level`` is not between 0 and 1.
+
+    Example:
+        >>> import torch, kernel_embed as ke
+        >>> def shift(repetition):
+        ...     x, y = torch.randn(2, 30, 1, generator=torch.Generator().manual_seed(repetition))
+        ...     return x, y + 2.0
+        >>> study = rejection_study({"median": lambda x, y, seed: ke.two_sample_test(x, y, "median", 99, seed)},
+        ...                         {"shift": shift}, num_repetitions=10)
+        >>> study.rate("shift", "median")
+        1.0
+    """
+    check_count("num_repetitions", num_repetitions)
+    check_share("level", level, "Give 0.05, which is usual.")
+    for name, function in (*tests.items(), *simulators.items()):
+        if not callable(function):
+            raise TypeError(f"{name!r} must be a function, not {function!r}. Pass the function, not its result.")
+    results, cases = Results(path, KEY), list(Design(tests, simulators, num_repetitions).cases())
+    run_cases(cases, results, name="rejections", failures=(), progress=progress)
+    own = {tuple(case.key.values()) for case in cases}
+    records = [r for r in results.records if tuple(r[field] for field in KEY) in own]
+    return RejectionStudy(records, tuple(simulators), tuple(tests), level)
 
 
-Designs = Callable[[Settings], list[Design]]
-"""From settings to designs, whose names do not depend on the settings."""
-Value = TypeVar("Value")
+def rejection_experiment(designs: Callable[[Settings], list[Design]], options: str = "", **fields: Any) -> Experiment:
+    """An experiment with one record for each repetition of each test on the data of each simulator.
 
+    The names of tests and simulators in ``designs`` do not depend on the settings.
+    """
 
-def rejection_experiment(designs: Designs, options: frozenset[str] = frozenset(), **description: Any) -> Experiment:
-    """An experiment with one record for each repetition of each test on the data of each simulator."""
+    def named(values: Mapping[str, Value], names: tuple[str, ...] | None) -> dict[str, Value]:
+        # by the name, or the part of it before a comma; all without names
+        return {k: v for k, v in values.items() if names is None or k in names or k.split(", ")[0] in names}
 
     def cases(settings: Settings) -> Iterator[Case]:
+        every = designs(settings)
         selected = [
-            (_named(tests, settings.methods), _named(simulators, settings.datasets), count)
-            for tests, simulators, count in designs(settings)
+            Design(named(tests, settings.methods), named(simulators, settings.datasets), count)
+            for tests, simulators, count in every
         ]
-        if not any(tests and simulators for tests, simulators, _ in selected):
-            names = dict.fromkeys(name for design in designs(settings) for name in (*design.tests, *design.simulators))
+        if not any(design.tests and design.simulators for design in selected):
+            names = dict.fromkeys(name for design in every for name in (*design.tests, *design.simulators))
             raise ValueError(f"No test matches --methods and --datasets. Choose among: {'; '.join(names)}.")
-        for tests, simulators, count in selected:
-            yield from _cases(tests, simulators, count)
+        for design in selected:
+            yield from design.cases()
 
     @functools.cache
     def defaults() -> list[Design]:
@@ -214,11 +214,11 @@ def rejection_experiment(designs: Designs, options: frozenset[str] = frozenset()
     def owns(record: Record) -> bool:
         return any(record.get("simulator") in d.simulators and record.get("test") in d.tests for d in defaults())
 
-    options |= {"repetitions", "datasets", "methods"}
-    return Experiment(**description, key=KEY, cases=cases, options=options, owns=owns)
+    options = f"repetitions datasets methods {options}"
+    return Experiment(**fields, key=KEY, cases=cases, options=options, owns=owns)
 
 
-def rejection_studies(designs: Designs, records: Sequence[Record]) -> list[RejectionStudy]:
+def rejection_studies(designs: Callable[[Settings], list[Design]], records: Sequence[Record]) -> list[RejectionStudy]:
     """The rejections, one study for each design that has records."""
     studies = []
     for tests, simulators, _ in designs(Settings()):
@@ -228,8 +228,3 @@ def rejection_studies(designs: Designs, records: Sequence[Record]) -> list[Rejec
             names = tuple(s for s in simulators if s in seen_s), tuple(t for t in tests if t in seen_t)
             studies.append(RejectionStudy(own, *names, LEVEL))
     return studies
-
-
-def _named(values: Mapping[str, Value], names: tuple[str, ...] | None) -> dict[str, Value]:
-    """Those whose name, or the part of it before a comma, is among ``names``; all without names."""
-    return {k: v for k, v in values.items() if names is None or k in names or k.split(", ")[0] in names}

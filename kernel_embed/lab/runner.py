@@ -20,8 +20,8 @@ import numpy as np
 from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 
-from ..progress import printable, progress_bar
 from ..results import Record, Results
+from ..runtime import printable, progress_bar
 from ..splits import proportional_sample
 
 FAILURES = (ValueError, ArithmeticError, MemoryError, ImportError, RuntimeError, NotPSDError, NanError)
@@ -91,10 +91,8 @@ def run_cases(
         >>> [record.get("value", record.get("left_out")) for record in results.records]
         [0.5, 'ZeroDivisionError: division by zero']
     """
-    outcome = Outcome([], [])
-    deadline = None if seconds is None else time.monotonic() + seconds
-    if total is None and isinstance(cases, Sized):
-        total = len(cases)
+    outcome, deadline = Outcome([], []), time.monotonic() + (math.inf if seconds is None else seconds)
+    total = len(cases) if total is None and isinstance(cases, Sized) else total
     with progress_bar(total, name, progress, log=True) as bar:
         attempts = _attempts(_missing(cases, results, bar.update), failures, jobs, bar.set_postfix_str)
         pending, next_write = False, 0.0
@@ -104,14 +102,13 @@ def run_cases(
                     outcome.skipped.extend(left_open.skipped)
                     outcome.failed.extend(left_open.failed)
                     results.extend(records, write=False)
-                    pending = pending or bool(records)
-                    start = time.monotonic()
+                    pending, start = pending or bool(records), time.monotonic()
                     if pending and start >= next_write:
                         results.write()
                         # so that large files take a twentieth of the time
                         pending, next_write = False, start + 21.0 * (time.monotonic() - start)
                     bar.update()
-                    if deadline is not None and time.monotonic() > deadline:
+                    if time.monotonic() > deadline:
                         break
         finally:
             if pending:
@@ -218,12 +215,19 @@ def affordable_rows(make: Callable[[], Any], x: Any, y: NDArray[Any], budget: fl
 
     Trials on 125, 250, 500, … rows give time and its growth, t ∝ rows^p; they go on while the next one is affordable.
     """
+
+    def trial(rows: int) -> float:
+        part = proportional_sample(y, rows, seed)
+        start = time.process_time()
+        fit_model(make(), take(x, part), y[part])
+        return time.process_time() - start
+
     n = len(y)
     if n <= 2 * SMALLEST:
         return n
-    size, seconds, exponent = SMALLEST, _trial(make, x, y, SMALLEST, seed), FIRST_STEP
+    size, seconds, exponent = SMALLEST, trial(SMALLEST), FIRST_STEP
     if budget < seconds < IMPORT_SECONDS:
-        seconds = _trial(make, x, y, SMALLEST, seed)  # the first one may have imported its libraries
+        seconds = trial(SMALLEST)  # the first one may have imported its libraries
     if seconds > 2.0 * budget:
         return 0
     while True:
@@ -234,7 +238,7 @@ def affordable_rows(make: Callable[[], Any], x: Any, y: NDArray[Any], budget: fl
         if 2 * size >= n or seconds * 2 ** min(exponent, STEEPEST) > 0.7 * budget:
             break
         try:
-            longer = _trial(make, x, y, 2 * size, seed)
+            longer = trial(2 * size)
         except MemoryError:
             break
         exponent = math.log2(max(longer, 1e-9) / max(seconds, 1e-9))
@@ -248,37 +252,12 @@ def take(x: Any, rows: NDArray[Any]) -> Any:
     return x.iloc[rows] if hasattr(x, "iloc") else x[rows]
 
 
-def _trial(make: Callable[[], Any], x: Any, y: NDArray[Any], rows: int, seed: int) -> float:
-    part = proportional_sample(y, rows, seed)
-    started = time.process_time()
-    fit_model(make(), take(x, part), y[part])
-    return time.process_time() - started
+def reset_peak() -> float | None:
+    """Start a new high-water mark of resident memory and return the megabytes in use; ``None`` outside Linux.
 
-
-class Peak:
-    """``megabytes``, set when the block ends; ``None`` if the system does not say."""
-
-    megabytes: float | None = None
-
-
-@contextlib.contextmanager
-def peak_memory() -> Iterator[Peak]:
-    """The largest resident memory inside the block, less that before it.
-
-    Linux keeps a high-water mark for each process that can be reset; other systems do not, and get ``None``. Free
-    memory that the allocator holds from earlier work is returned first, if the C library can (glibc).
+    Free memory that the allocator holds from earlier work is returned first, if the C library can (glibc).
     """
-    peak = Peak()
     gc.collect(1)  # the oldest generation is mostly modules, and takes longer to scan than many a fit
-    before = _reset()
-    try:
-        yield peak
-    finally:
-        if before is not None:
-            peak.megabytes = max(0.0, _megabytes("VmHWM") - before)
-
-
-def _reset() -> float | None:
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
     try:
@@ -286,6 +265,11 @@ def _reset() -> float | None:
         return _megabytes("VmRSS")
     except (OSError, ValueError):
         return None
+
+
+def peak_growth(before: float | None) -> float | None:
+    """Megabytes by which the high-water mark is above ``before``, which :func:`reset_peak` returned."""
+    return None if before is None else max(0.0, _megabytes("VmHWM") - before)
 
 
 def _megabytes(field: str) -> float:

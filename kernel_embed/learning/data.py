@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Callable, Iterator, Sized
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import gpytorch
 import numpy as np
@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 from ..embeddings import ConditionalEmbedding
 from ..linalg import Groups, Units, repeated_rows
-from ..objectives.base import B, B_co, Embedding, attach
-from ..resources import usable_for_gradients
+from ..objectives.base import attach
+from ..runtime import usable_for_gradients
 from ..validation import check_count
 
 T = TypeVar("T")
@@ -132,7 +132,7 @@ def as_pair(batch: object, like: Tensor) -> Batch:
 
 
 @runtime_checkable
-class ProcessGroup(Protocol[B_co]):
+class ProcessGroup(Protocol):
     """An embedding that several processes learn together, each with its share of the rows."""
 
     module: gpytorch.Module
@@ -141,7 +141,7 @@ class ProcessGroup(Protocol[B_co]):
     leads: bool
     """True on the one process that writes checkpoints."""
 
-    def attach(self, x: Tensor, y: Tensor | None = None) -> B_co:
+    def attach(self, x: Tensor, y: Tensor | None = None) -> Any:
         """The embedding with the rows of all processes, differentiable in its parameters."""
         ...  # pragma: no cover
 
@@ -158,7 +158,7 @@ class ProcessGroup(Protocol[B_co]):
         ...  # pragma: no cover
 
 
-def by_leader(group: ProcessGroup[B], read: Callable[[], T]) -> T:
+def by_leader(group: ProcessGroup, read: Callable[[], T]) -> T:
     """The result or exception of ``read``, called by the leader and sent to all processes."""
     outcomes: list[T | ValueError] = []
     if group.leads:
@@ -172,17 +172,17 @@ def by_leader(group: ProcessGroup[B], read: Callable[[], T]) -> T:
     return outcome
 
 
-class LocalProcess(Generic[B]):
+class LocalProcess:
     """An embedding learned by one process, which has all rows."""
 
     leads = True
 
-    def __init__(self, embedding: Embedding[B], weights: Tensor | None = None, groups: Groups = None) -> None:
+    def __init__(self, embedding: gpytorch.Module, weights: Tensor | None = None, groups: Groups = None) -> None:
         self.module: gpytorch.Module = embedding
         self._embedding, self.weights, self.groups = embedding, weights, groups
         self._cached: tuple[Tensor, Units] | None = None
 
-    def attach(self, x: Tensor, y: Tensor | None = None) -> B:
+    def attach(self, x: Tensor, y: Tensor | None = None) -> Any:
         """The embedding with its data."""
         groups = self.groups.labels if isinstance(self.groups, Units) else self.groups
         for name, values in (("Weights", self.weights), ("Groups", groups)):
@@ -202,7 +202,7 @@ class LocalProcess(Generic[B]):
             self._cached = x, units or Units()
         return self._cached[1]
 
-    def restricted(self, rows: Tensor) -> LocalProcess[B]:
+    def restricted(self, rows: Tensor) -> LocalProcess:
         """The embedding with the weights and groups of some rows."""
         groups = self.groups.subset(rows) if isinstance(self.groups, Units) else self.groups
         groups = groups[rows] if isinstance(groups, Tensor) else groups

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from ..kernels import gram, gram_diagonal
 from ..kernels.evaluators import RadialEvaluator
-from ..kernels.initialization import has_lengthscale
-from ..kernels.profiles import radial_of
+from ..kernels.parameters import has_lengthscale
+from ..kernels.radial import radial_of
 from ..kernels.structure import batch_shape_of, nodes_of
 from .parameters import ParameterVector, Vector, flatten, is_small
 
@@ -126,7 +126,7 @@ def degeneracies(vector: ParameterVector, x: Tensor, column_names: Sequence[str]
         reasons.append("regularization is at the rounding error of the Gram matrix, so that the fit interpolates")
     for lengthscale in () if batch_shape_of(kernel) else _lengthscales(vector, x):
         reasons += _unrelated(lengthscale, column_names)
-    if not reasons and has_lengthscale(kernel, x):
+    if not reasons and has_lengthscale(kernel):
         fault = _fault(kernel, x)
         reasons += [] if fault is None else [f"the kernel {fault}"]
     return tuple(reasons)
@@ -165,7 +165,7 @@ def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> bool:
     kernel = getattr(embedding, "kernel", None)
     if not isinstance(kernel, Kernel) or not hasattr(embedding, RIDGE) or x.shape[-2] < 2:
         return False
-    fault = _fault(kernel, x) if has_lengthscale(kernel, x) else None
+    fault = _fault(kernel, x) if has_lengthscale(kernel) else None
     if fault is not None:
         warnings.warn(
             f"The kernel {fault} at the start of fit, where the objective is flat and the search may end as it began. "

@@ -2,25 +2,26 @@ r"""Fast evaluation for a few hundred rows, without modules or autograd: from th
 
 For a few hundred rows, autograd spends most of its time in the Python interpreter. Here the same parts are called
 directly: the kernel's :mod:`~kernel_embed.kernels.evaluators`, the factorization and its
-vector-Jacobian products (:mod:`kernel_embed.linalg.lapack`), and ``value_and_gradient`` of each objective.
+vector-Jacobian products (:mod:`kernel_embed.linalg.factorization`), and ``value_and_gradient`` of each objective.
 
 .. math::
     \frac{\partial q}{\partial u} = \frac{\partial q}{\partial \log \theta} \, \frac1\theta \,
            \frac{\partial \theta}{\partial u}
 
-Autograd differentiates objectives that have only ``evaluate``, from K onward, and kernels without a closed form, up to
-K. Where A is not positive definite or distances lose their digits, the autograd path adds jitter and warns.
+Autograd differentiates objectives that have only ``evaluate``, from V, P, c or K onward, and kernels without a closed
+form, up to K. Where A is not positive definite or distances lose their digits, the autograd path adds jitter and warns.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gpytorch
 import numpy as np
 import torch
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from ..embeddings import (
@@ -31,28 +32,24 @@ from ..embeddings import (
     MulticlassEmbedding,
 )
 from ..kernels import explicit_features
-from ..kernels.evaluators import Gram, gram_evaluator
+from ..kernels.evaluators import Gram, Values, gram_evaluator
 from ..kernels.features import MAX_WIDTH
 from ..kernels.structure import batch_shape_of
 from ..linalg import DistanceForm, Units, repeated_rows
-from ..linalg.lapack import Cotangents, LapackSystem, LeafSystem
-from ..linalg.quantities import QUANTITIES
+from ..linalg.dense import LeafSystem
+from ..linalg.factorization import Cotangents, Factorization
+from ..linalg.lapack import LapackFactorization
+from ..linalg.regression import QUANTITIES, Regression
 from ..objectives import Objective
-from ..objectives.base import check_value
+from ..objectives.base import Targets, check_value
 from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
-from ..objectives.inputs import Targets
-from .data import LocalProcess
 from .parameters import Coordinates, ParameterVector, Vector, flatten, is_small
-from .priors import PriorLoss
-from .result import Evaluation, by_name
-
-if TYPE_CHECKING:
-    from .loss import Loss
-
-LARGEST_SQUARE = 300.0**2
-"""The largest ‖u‖² for which the squared exponential of each entry is finite."""
 
 RIDGE = "raw_regularization"
+LARGE_SQUARE = 300.0**2
+"""The largest ‖u‖² for which the squared exponential of each entry is finite."""
+LARGEST = 1e130
+"""Parameters θ from which squares are near to overflow."""
 
 
 class Value(NamedTuple):
@@ -65,28 +62,47 @@ class Value(NamedTuple):
 class Direct(abc.ABC):
     """q(u) and ∂q/∂u; ``None`` if a number is out of range and the autograd path must decide."""
 
-    is_direct: bool
+    is_direct = True
     """Whether every term has analytic derivatives."""
+    _on_log_scale = slice(None)
+    """The entries with respect to whose log θ :meth:`_evaluate` differentiates; for others with respect to u."""
+
+    def __init__(self, vector: ParameterVector) -> None:
+        self._vector, self._coordinates = vector, Coordinates(vector)
 
     @abc.abstractmethod
-    def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
-        """q and its gradient, wherever they can be computed."""
+    def _evaluate(self, u: Vector, theta: Values, with_gradient: bool) -> _Answer | None:
+        """The terms of q, and its derivatives by the names of the parameters."""
 
     def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
         """q and its gradient."""
-        if not float(u @ u) < LARGEST_SQUARE:  # NaN compares as False
+        theta, slopes = self._coordinates(u)
+        if not float(u @ u) < LARGE_SQUARE and not theta.max() < LARGEST:  # NaN compares as False
             return None
         try:
-            value = self._evaluate(u, with_gradient)
+            answer = self._evaluate(u, self._coordinates.named(theta), with_gradient)
         except (ZeroDivisionError, OverflowError):
             if not self.is_direct:
                 raise  # an error of the user's objective
             return None
-        if value is None or not self.is_direct:
-            return value
-        if not math.isfinite(sum(value.terms) + float(value.gradient @ value.gradient)):
+        if answer is None or not with_gradient:
+            return None if answer is None else Value(answer.terms, np.zeros(0))
+        gradient = np.concatenate([answer.by_name[name] for name in self._coordinates.slices])
+        if slopes is not theta:
+            part = self._on_log_scale
+            gradient[part] *= slopes[part] / theta[part]
+        if answer.by_u is not None:
+            gradient += answer.by_u
+        if self.is_direct and not math.isfinite(sum(answer.terms) + float(gradient @ gradient)):
             return None
-        return value
+        return Value(answer.terms, gradient)
+
+
+class _Answer(NamedTuple):
+    terms: list[float]
+    by_name: Values
+    by_u: Vector | None = None
+    """What is added to ∂q/∂u."""
 
 
 class DirectObjective(Direct):
@@ -102,124 +118,125 @@ class DirectObjective(Direct):
         weights: Tensor | None = None,
         units: Units | None = None,
     ) -> None:
+        super().__init__(vector)
         x, y, weights = embedding.checked(x, y, weights)
-        self._embedding, self._x, self._y, self._vector = embedding, x, y, vector
+        self._embedding, self._x, self._y, self._weights = embedding, x, y, weights
+        self._units, self._targets = units or Units(), embedding.targets(y, x)
         self._steps = [(c, term, [QUANTITIES[name] for name in term.inputs]) for c, term in objective.terms()]
         self.is_direct = all(term.has_derivatives and term.is_direct(embedding) for _, term, _ in self._steps)
         inputs = {name for _, term, _ in self._steps for name in term.inputs} if self.is_direct else set()
         names = [name for name in vector.named if name.startswith("kernel.")]
         bound = embedding.sup_diagonal_bound
         self.evaluator = gram_evaluator(embedding.kernel, x, names, bound, "sup_diagonal" in inputs)
-        self._writes = not self.is_direct or not (self.evaluator is None or self.evaluator.on_log_scale)
-        self._coordinates = Coordinates(vector)
-        self._Y = embedding.targets(y, x)
-        self._units, w = units or Units(), None if weights is None else weights.numpy()
-        self._total = len(x) if w is None else float(w.sum())  # n
-        self._system = LapackSystem(self._Y.numpy(), w, self._units)
-        self._form = DistanceForm(self._Y.squeeze(-1), weights) if "scores" in inputs else None
-        self._data = Targets(np, self._system.Y, self._total, w)
+        if self.evaluator is not None and not self.evaluator.on_log_scale:
+            self._on_log_scale = self._coordinates.slices.get(RIDGE, slice(0))
+        self._writes = not self.is_direct or self._on_log_scale != slice(None)
+        self._total = len(x) if weights is None else float(weights.sum())  # n
+        self._precision = None if weights is None else weights.numpy()  # D = η over this
+        # Groups of rows have blocks, in torch.
+        self._lapack = LapackFactorization(len(x)) if self._units.labels is None else None
+        self._form = DistanceForm(self._targets.squeeze(-1), weights) if "scores" in inputs else None
+        Y = np.asfortranarray(self._targets.numpy())  # as LAPACK's solutions
+        self._data = Targets(np, Y, self._total, self._precision)
+        self._Y: Any = self._targets if self._lapack is None else Y
 
-    def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
+    def _evaluate(self, u: Vector, theta: Values, with_gradient: bool) -> _Answer | None:
         evaluator = self.evaluator
         assert evaluator is not None
         if self._writes:
             self._vector.set(u)
-        theta, slopes = self._coordinates(u)
-        values = self._coordinates.named(theta)
-        gram = evaluator(values)
-        if gram is None:
+        gram = evaluator(theta)
+        ridge = self._total * float(theta[RIDGE][0] if RIDGE in theta else self._embedding.regularization)
+        system = None if gram is None else self._factorize(gram, ridge)
+        if gram is None or system is None:
             return None
-        lam = float(values[RIDGE][0]) if RIDGE in values else float(self._embedding.regularization)
-        ridge = self._total * lam
-        answer = (self._directly if self.is_direct else self._by_autograd)(gram, ridge, with_gradient)
-        if answer is None or not with_gradient:
-            return None if answer is None else Value(answer.terms, np.zeros(0))
-        by_name = evaluator.vjp(answer.G, answer.sup_diagonal)
-        by_name[RIDGE] = np.array([ridge * answer.ridge])
-        gradient = np.concatenate([by_name[name] for name in values])
-        if slopes is not theta:
-            factor = slopes / theta
-            if not evaluator.on_log_scale:
-                entries = self._coordinates.slices.get(RIDGE, slice(0))
-                factor, rest = np.ones_like(u), factor
-                factor[entries] = rest[entries]
-            gradient = gradient * factor
-        return Value(answer.terms, gradient if answer.others is None else gradient + answer.others)
+        of_K = by_u = None
+        slope = 0.0
+        if self.is_direct:
+            terms, at = self._directly(system, gram.sup_diagonal)
+        else:
+            terms, at, of_K, slope, by_u = self._by_autograd(system, ridge, with_gradient)
+        if not with_gradient:
+            return _Answer(terms, {})
+        G, noise, _ = system.pull_back(at, self._units)
+        if noise is not None:  # dD/dη = 1/w
+            slope += float(noise.sum() if self._precision is None else (np.asarray(noise) / self._precision).sum())
+        gradient = np.zeros(system.K.shape) if G is None else np.asarray(G)
+        by_name = evaluator.vjp(gradient if of_K is None else gradient + of_K, float(at.sup_diagonal or 0.0))
+        by_name[RIDGE] = np.array([ridge * slope])
+        return _Answer(terms, by_name, by_u)
 
-    def _directly(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer | None:
-        """Objectives with analytic derivatives."""
-        system = self._system
-        if not system.factorize(gram.K, gram.scale, ridge):
+    def _factorize(self, gram: Gram, ridge: float) -> Factorization | None:
+        """A = σ²K + ηW⁻¹; ``None`` if it is not positive definite."""
+        K = gram.K if gram.scale == 1.0 else gram.K * gram.scale
+        noise = np.array([ridge]) if self._precision is None else ridge / self._precision
+        if self._lapack is not None:
+            return self._lapack if self._lapack.factorize(K, noise) else None
+        try:
+            return Factorization.of(torch.from_numpy(K), torch.from_numpy(noise))
+        except (NotPSDError, NanError):
             return None
-        at = Cotangents(system, self._form, np.float64(gram.sup_diagonal))
-        values: list[float] = []
+
+    def _directly(self, system: Factorization, alpha2: float) -> tuple[list[float], Cotangents]:
+        """Objectives with analytic derivatives."""
+        r = Regression(system, self._Y, self._units, self._form, np.float64(alpha2))
+        values, at = [], Cotangents()
+        in_torch = self._lapack is None
         for coefficient, term, quantities in self._steps:
-            value, slopes = term.value_and_gradient(self._data, *[quantity.value(at) for quantity in quantities])
+            inputs: list[Any] = [quantity.value(r) for quantity in quantities]
+            inputs = [np.asarray(value) for value in inputs] if in_torch else inputs
+            value, slopes = term.value_and_gradient(self._data, *inputs)
             values.append(coefficient * float(value if np.ndim(value) == 0 else check_value(term, value)))
             for quantity, slope in zip(quantities, slopes, strict=True):
-                quantity.pull_back(at, slope if coefficient == 1.0 else coefficient * slope)
-        if not with_gradient:
-            return _Answer(values)
-        return _Answer(values, *system.vjp(at), at.sup_slope)
+                slope = torch.as_tensor(slope) if in_torch else slope
+                quantity.pull_back(r, at, slope if coefficient == 1.0 else coefficient * slope)
+        return values, at
 
-    def _by_autograd(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer | None:
-        """Objectives that autograd differentiates, from V, P, c or K onward."""
-        if not self._system.factorize(gram.K, gram.scale, ridge):
-            return None
-        K = torch.from_numpy(gram.scale * gram.K).requires_grad_(with_gradient)
-        eta = torch.tensor(ridge, dtype=K.dtype, device=K.device, requires_grad=with_gradient)
+    def _by_autograd(
+        self, system: Factorization, ridge: float, with_gradient: bool
+    ) -> tuple[list[float], Cotangents, Vector | None, float, Vector]:
+        """Objectives that autograd differentiates: terms, cotangents, and the derivatives of K, η and u beside them."""
+        K = torch.as_tensor(system.K).requires_grad_(with_gradient)
+        eta = torch.tensor(ridge, dtype=K.dtype, requires_grad=with_gradient)
+        leaves = LeafSystem(K, eta, self._weights, self._targets, system, self._Y, self._units)
         kind = ConditionedMulticlass if isinstance(self._embedding, MulticlassEmbedding) else ConditionedEmbedding
         with torch.set_grad_enabled(with_gradient):
-            system = LeafSystem(K, eta, self._Y, self._system)
-            attached = kind(self._embedding, self._x, self._y, system, units=self._units)
-            vars(attached)["Y"] = self._Y
+            attached = kind(self._embedding, self._x, self._y, leaves, units=self._units)
+            vars(attached)["Y"] = self._targets
             values = [c * check_value(term, term.evaluate(attached)) for c, term, _ in self._steps]
-            terms = [value.item() for value in values]
-            if not with_gradient:
-                return _Answer(terms)
-            parameters = self._vector.parameters  # an objective may also use λ or other ones
-            G, slope, others = system.vjp([value for value in values if value.requires_grad], parameters)
+        outputs, parameters = [value for value in values if value.requires_grad], self._vector.parameters
+        # An objective may also use K, λ or other parameters.
+        at, (of_K, of_eta, *others) = leaves.differentiate(outputs, [K, eta, *parameters])
         pairs = zip(parameters, others, strict=True)
-        by_parameter = flatten(torch.zeros_like(raw) if other is None else other for raw, other in pairs)
-        return _Answer(terms, G, slope, 0.0, by_parameter)
-
-
-class _Answer(NamedTuple):
-    # The terms, a matrix whose symmetric part is ∂q/∂(σ²K), ∂q/∂η, ∂q/∂α², and what else depends on u.
-    terms: list[float]
-    G: Any = None
-    ridge: float = 0.0
-    sup_diagonal: float = 0.0
-    others: Vector | None = None
+        return (
+            [value.item() for value in values],
+            at,
+            None if of_K is None else of_K.numpy(),
+            0.0 if of_eta is None else float(of_eta),
+            flatten(torch.zeros_like(raw) if other is None else other for raw, other in pairs),
+        )
 
 
 class DirectEvidence(Direct):
     """The evidence of a sample under one squared exponential, and its gradient in u."""
 
-    is_direct = True
-
     def __init__(
         self, embedding: BayesianMeanEmbedding, evidence: SampleEvidence, coefficient: float, vector: ParameterVector
     ) -> None:
+        super().__init__(vector)
         self._evidence, self._coefficient = evidence, coefficient
-        self._coordinates = Coordinates(vector)
         self._start = {
             "kernel.raw_lengthscale": embedding.kernel.lengthscale.detach().double().numpy().ravel(),
             "raw_noise": embedding.noise.detach().double().numpy().ravel(),
         }
 
-    def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
-        theta, slopes = self._coordinates(u)
-        values = self._start | self._coordinates.named(theta)
-        answer = self._evidence(
-            float(values["kernel.raw_lengthscale"][0]), float(values["raw_noise"][0]), with_gradient
-        )
+    def _evaluate(self, u: Vector, theta: Values, with_gradient: bool) -> _Answer | None:
+        lengthscale, noise = (float(value[0]) for value in (self._start | theta).values())
+        answer = self._evidence(lengthscale, noise, with_gradient)
         if answer is None:
             return None
-        value, by_lengthscale, by_noise = answer
-        by_name = {"kernel.raw_lengthscale": by_lengthscale, "raw_noise": by_noise}
-        gradient = np.array([by_name[name] for name in self._coordinates.slices]) * slopes / theta
-        return Value([self._coefficient * value], self._coefficient * gradient)
+        value, *slopes = (self._coefficient * number for number in answer)
+        return _Answer([value], {name: np.array([slope]) for name, slope in zip(self._start, slopes, strict=True)})
 
 
 def direct_objective(
@@ -258,43 +275,8 @@ def _sample_evidence(
     embedding: BayesianMeanEmbedding, objective: Objective[Any], x: Tensor, vector: ParameterVector
 ) -> DirectEvidence | None:
     (coefficient, term), *others = objective.terms()
-    if (
-        others
-        or type(term) is not EmbeddingEvidence
-        or not set(vector.named) <= {"kernel.raw_lengthscale", "raw_noise"}
-    ):
+    names = {"kernel.raw_lengthscale", "raw_noise"}
+    if others or type(term) is not EmbeddingEvidence or not set(vector.named) <= names:
         return None
     evidence = term.for_sample(embedding, x)
     return None if evidence is None else DirectEvidence(embedding, evidence, coefficient, vector)
-
-
-class DirectLoss:
-    """The objective with priors as a function of u, without modules and graph."""
-
-    def __init__(self, evaluate: Direct, loss: Loss[Any], vector: ParameterVector, num_rows: int) -> None:
-        self._evaluate = evaluate
-        self._names = [repr(term) for _, term in loss.objective.terms()]
-        has_priors = next(iter(vector.module.named_priors()), None) is not None
-        self._priors = PriorLoss(vector, loss.share(num_rows)) if has_priors else None
-
-    def __call__(self, u: Vector) -> Evaluation | None:
-        """The loss at u, which the parameters already have; ``None`` if the autograd path must decide."""
-        evaluation = self._evaluate(u)
-        if evaluation is None:
-            return None
-        terms, gradient = by_name(self._names, evaluation.terms), evaluation.gradient
-        if self._priors is not None:
-            terms["priors"], slope = self._priors(u)
-            gradient = gradient + slope
-        value = sum(terms.values())
-        if self._evaluate.is_direct and not math.isfinite(value):
-            return None
-        return Evaluation(u.copy(), value, terms, gradient)
-
-
-def direct_loss(loss: Loss[Any], x: Tensor, y: Tensor | None, vector: ParameterVector) -> DirectLoss | None:
-    """The loss without modules and graph; ``None`` if the problem is large or of another kind."""
-    if loss.single or not isinstance(group := loss.group, LocalProcess):
-        return None
-    objective = direct_objective(group.module, loss.objective, x, y, vector, group.weights, group.units(x, y))
-    return None if objective is None else DirectLoss(objective, loss, vector, x.shape[-2])

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding
-from ..kernels.classes.feature import evaluation_mode
-from ..progress import collected_warnings
+from ..kernels.classes import evaluation_mode
+from ..runtime import collected_warnings
 from ..splits import proportional_sample
 from .data import LocalProcess
 from .parameters import ParameterVector
@@ -86,7 +86,7 @@ class HeldOut:
 
 
 def hold_out(
-    group: LocalProcess[Any], x: Tensor, y: Tensor | None, batch_size: int | None, seed: int | None
+    group: LocalProcess, x: Tensor, y: Tensor | None, batch_size: int | None, seed: int | None
 ) -> HeldOut | None:
     """Held-out rows, whole groups or in proportion to the classes; ``None`` without targets.
 

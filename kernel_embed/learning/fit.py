@@ -15,12 +15,11 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..kernels.initialization import initialize_parts
+from ..kernels.parameters import initialize_parts
 from ..kernels.structure import check_columns
 from ..linalg import Groups
 from ..objectives import Objective
-from ..objectives.base import B, Embedding
-from ..resources import enabled_gradients, usable_for_gradients
+from ..runtime import enabled_gradients, usable_for_gradients
 from ..validation import check_features, check_lengths, check_seed
 from .data import Data, LoaderData, LocalProcess, ProcessGroup, TensorData, fingerprint
 from .degeneracy import default_limits, degeneracies, warn_of_blind_start
@@ -37,8 +36,8 @@ OF_ADAM = ("batch_size", "num_epochs", "learning_rate")
 
 @enabled_gradients()
 def fit(
-    embedding: Embedding[B] | ProcessGroup[B],
-    objective: Objective[B],
+    embedding: gpytorch.Module | ProcessGroup,
+    objective: Objective[Any],
     x: Tensor | DataLoader[object],
     y: Tensor | None = None,
     *,
@@ -161,7 +160,7 @@ def fit(
     if data.whole is not None:
         vector.lowest = group.from_leader(default_limits(vector, data.whole[0]))
     num_data = None if data.num_data is None else group.total_rows(data.num_data)
-    loss = Loss(group, objective, num_data, precision == "single")
+    loss = Loss(group, objective, vector, num_data, data.whole, precision == "single")
     problem = Problem(loss, data, vector, np.random.default_rng(seed), progress, callback, held_out)
     if checkpoint is not None:
         identity = {
@@ -222,9 +221,7 @@ def _as_optimizer(optimizer: Optimizer | Factory, options: list[str]) -> Optimiz
     return TorchOptimizer(cast(Factory, optimizer))
 
 
-def _process_group(
-    embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | None, groups: Groups
-) -> ProcessGroup[B]:
+def _process_group(embedding: gpytorch.Module | ProcessGroup, weights: Tensor | None, groups: Groups) -> ProcessGroup:
     if not isinstance(embedding, ProcessGroup):
         return LocalProcess(embedding, weights, groups)
     if weights is not None or groups is not None:
@@ -253,8 +250,8 @@ def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
 
 
 def _hold_out(
-    group: ProcessGroup[B], data: Data, batch_size: int | None, seed: int | None, required: bool | None
-) -> tuple[HeldOut | None, ProcessGroup[B], Data]:
+    group: ProcessGroup, data: Data, batch_size: int | None, seed: int | None, required: bool | None
+) -> tuple[HeldOut | None, ProcessGroup, Data]:
     """Rows for early stopping, and the embedding and data with the others."""
     if isinstance(group, LocalProcess) and data.whole is not None:
         held_out = hold_out(group, *data.whole, batch_size, seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -14,11 +15,11 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..kernels.initialization import initialize_parts, scan_span
+from ..kernels.lengthscales import scan_span
+from ..kernels.parameters import initialize_parts
 from ..objectives import Objective
-from ..objectives.base import B, Embedding
 from ..objectives.evidence import prominent
-from ..progress import progress_bar
+from ..runtime import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
 from .data import LocalProcess
 from .fit import fit
@@ -53,8 +54,8 @@ class LocalMaximum:
 
 
 def local_maxima(
-    embedding: Embedding[B],
-    objective: Objective[B],
+    embedding: gpytorch.Module,
+    objective: Objective[Any],
     x: Tensor,
     y: Tensor | None = None,
     *,
@@ -141,10 +142,10 @@ class _Scan:
     """−objective along the line on which all lengthscales are multiplied by one factor."""
 
     def __init__(
-        self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective[B], x: Tensor, y: Tensor | None
+        self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective[Any], x: Tensor, y: Tensor | None
     ) -> None:
         self.embedding, self.kernels, self.x, self.y = embedding, kernels, x, y
-        self.loss = Loss(LocalProcess(embedding), objective, x.shape[-2])
+        self.loss = Loss(LocalProcess(embedding), objective, ParameterVector(embedding), x.shape[-2])
         self.originals = [kernel.lengthscale.detach().clone() for kernel in kernels]
         self.middle = torch.cat([value.flatten() for value in self.originals]).log().mean().exp()
 

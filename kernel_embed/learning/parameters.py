@@ -6,18 +6,18 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan, Interval
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..kernels.structure import COMPOSITES, Composite
+from ..kernels.structure import COMPOSITES
 from ..objectives import Objective
-from ..objectives.base import B
 
 Vector = NDArray[np.float64]
 Bounds = list[tuple[float | None, float | None]]
@@ -145,7 +145,7 @@ Transform = Callable[[Vector], tuple[Vector, Vector]]
 
 
 def _exponential(u: Vector) -> tuple[Vector, Vector]:
-    theta = np.exp(u)
+    theta = np.exp(np.minimum(u, LARGEST_EXPONENT))
     return theta, theta
 
 
@@ -159,6 +159,8 @@ TRANSFORMS: dict[object, Transform] = {torch.exp: _exponential, torch.nn.functio
 differentiated by autograd. Add your own."""
 TRANSFORMS[torch.nn.Softplus] = _softplus
 
+LARGEST_EXPONENT = 300.0
+"""The exponential of a larger number is as good as infinite, and its square overflows."""
 LINEAR_FROM = 20.0
 """The value of u from which torch replaces softplus(u) by u."""
 
@@ -231,7 +233,7 @@ def is_in_network(embedding: gpytorch.Module, parameter: str) -> bool:
     return not isinstance(embedding.get_submodule(parameter.rpartition(".")[0]), gpytorch.Module)
 
 
-def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:
+def unidentified(embedding: gpytorch.Module, objective: Objective[Any]) -> tuple[str, ...]:
     """The names of parameters that ``objective`` cannot identify, and which ``fit`` therefore holds fixed.
 
     Objectives measure the distance of targets by the target kernel, so it is never learned: with a long enough
@@ -245,9 +247,9 @@ def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[s
     return (*frozen, *_unidentified_scale(embedding, objective))
 
 
-def _unidentified_scale(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:
+def _unidentified_scale(embedding: gpytorch.Module, objective: Objective[Any]) -> tuple[str, ...]:
     kernel: Kernel = getattr(embedding, "kernel", None)
-    is_scaled = COMPOSITES.find(kernel) is Composite.SCALE
+    is_scaled = COMPOSITES.find(kernel) is ScaleKernel
     if objective.identifies_scale or not is_scaled or not hasattr(embedding, "raw_regularization"):
         return ()
     if not embedding.raw_regularization.requires_grad:

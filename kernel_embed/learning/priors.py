@@ -130,45 +130,40 @@ def _parameter_of(vector: ParameterVector, owner: Any, closure: Callable[[Any], 
     return None
 
 
-def prior_loss(module: gpytorch.Module) -> Tensor | None:
-    """−Σ log p(θ) over all registered priors, or ``None`` when there is none.
+def prior_loss(module: gpytorch.Module) -> Tensor:
+    """−Σ log p(θ) over all registered priors.
 
     Raises ``NanError`` outside the support of a prior, which a line search reaches where a positive θ underflows to 0.
     """
-    total = None
+    total = torch.zeros(())
     for name, owner, prior, closure, _ in module.named_priors():
         value = closure(owner)
         try:
-            loss = -prior.log_prob(value).sum()
+            total = total - prior.log_prob(value).sum()
         except ValueError as error:  # how distributions report values outside their support
             raise NanError(
                 f"{name}, a {type(prior).__name__}, does not allow values from {float(value.detach().min()):.3g} to "
                 f"{float(value.detach().max()):.3g}. Set the parameter inside its support, or use another prior."
             ) from error
-        total = loss if total is None else total + loss
     return total
 
 
 class PriorLoss:
-    """−Σ log p(θ(u)) times a weight, and its gradient in u: in closed form where every family is registered."""
+    """−Σ log p(θ(u)) and its gradient in u: in closed form where every family is registered."""
 
-    def __init__(self, vector: ParameterVector, weight: float) -> None:
-        self._vector, self._weight, self._closed = vector, weight, parameter_priors(vector)
-        self._coordinates = Coordinates(vector)
+    def __init__(self, vector: ParameterVector) -> None:
+        self._vector, self._closed, self._coordinates = vector, parameter_priors(vector), Coordinates(vector)
 
     def __call__(self, u: Vector) -> tuple[float, Vector]:
         """Value and gradient at u, which the parameters already have."""
         if self._closed is not None:
             theta, slope = self._coordinates(u)
             value, derivative = self._closed.value_and_derivative(np.log(theta), theta)
-            return -self._weight * value, -self._weight * derivative * slope / theta
-        loss = prior_loss(self._vector.module)
-        assert loss is not None
+            return -value, -derivative * slope / theta
+        loss, parameters = prior_loss(self._vector.module), self._vector.parameters
         if not loss.requires_grad:
-            return self._weight * loss.item(), np.zeros(len(u))
-        parameters = self._vector.parameters
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-        return self._weight * loss.item(), self._weight * flatten(gradients)
+            return loss.item(), np.zeros(len(u))
+        return loss.item(), flatten(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
 
 
 DEFAULT_SPREAD = 1.5

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from ..archive import load_checkpoint, save_checkpoint
 from ..kernels import DiagonalBoundError
-from ..progress import ProgressBar, collected_warnings, progress_bar
+from ..runtime import ProgressBar, collected_warnings, progress_bar
 from .data import Data, ProcessGroup, by_leader
-from .direct import direct_loss
 from .early_stopping import HeldOut
 from .loss import Loss
 from .parameters import ParameterVector, Snapshot, Vector
@@ -80,7 +79,7 @@ class Problem:
 
     def __init__(
         self,
-        loss: Loss[Any],
+        loss: Loss,
         data: Data,
         vector: ParameterVector,
         generator: np.random.Generator,
@@ -89,9 +88,8 @@ class Problem:
         held_out: HeldOut | None = None,
     ) -> None:
         self._loss, self._data, self._vector, self._progress, self._callback = loss, data, vector, progress, callback
-        self._group: ProcessGroup[Any] = loss.group
+        self._group: ProcessGroup = loss.group
         self._held_out = held_out
-        self._direct = None if data.whole is None else direct_loss(loss, *data.whole, vector)
         self._began = self._saved = time.perf_counter()
         self._checkpoint: str | os.PathLike[str] | None = None
         self._identity: dict[str, object] = {}
@@ -155,11 +153,7 @@ class Problem:
         self._vector.set(point)
         self.num_evaluations += 1
         with collected_warnings() as self._warnings:
-            evaluation = None if self._direct is None else self._direct(point)
-            if evaluation is None:
-                self._vector.clear_gradient()
-                value, terms = self._loss.backpropagate(*self._data.whole)
-                evaluation = Evaluation(point.copy(), value, terms, self._vector.gradient())
+            evaluation = self._loss.evaluate(point)
         if not (math.isfinite(evaluation.value) and np.isfinite(evaluation.gradient).all()):
             where = "these" if self.history else "the starting"
             raise NanError(

@@ -1,14 +1,15 @@
 """Regularized systems A = K + ηW⁻¹, factorized once and used many times."""
 
-from .cholesky import extended, require_finite, whitening
-from .dense import DenseSystem, factorize, single_precision
+from .dense import DenseSystem, extended
+from .factorization import factorize
 from .features import FeatureSystem
 from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
+from .precision import require_finite, single_precision, whitening
 from .products import sandwich
+from .regression import Groups, Regression, Units, repeated_rows
 from .ridge_path import RidgePath
 from .system import LinearSystem, Shards
-from .units import Groups, Units, repeated_rows
 
 __all__ = [
     "DenseForm",
@@ -19,6 +20,7 @@ __all__ = [
     "IterativeSystem",
     "LinearSystem",
     "QuadraticForm",
+    "Regression",
     "RidgePath",
     "Shards",
     "Units",

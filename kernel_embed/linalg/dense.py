@@ -1,98 +1,28 @@
-r"""The system :math:`A = K + \eta W^{-1}` through the Cholesky factor of A: exact, in O(n³).
+r"""The system :math:`A = K + \eta W^{-1}` through the Cholesky factor of A: exact, in O(n³), and differentiable.
 
-Derivatives are implicit, never through the factor: see :mod:`kernel_embed.linalg.implicit`.
-
-**Mixed precision.** A factor in float32, refined in float64, halves the memory and time of the O(n³) part. With
-:math:`\hat L` the factor of A in float32, one step of iterative refinement in float64 is
-
-.. math::  V_0 = \hat A^{-1} Y, \qquad V = V_0 + \hat A^{-1} (Y - A V_0) , \qquad
-           \frac{\lVert V - A^{-1} Y \rVert}{\lVert A^{-1} Y \rVert} \lesssim (u \kappa)^2, \quad u = 6 \cdot 10^{-8},
-
-with :math:`\kappa` the condition number of A. The diagonal of the inverse and the gradient are not refined, and have an
-error of the order of :math:`u \kappa`. A bound, :math:`\kappa \le \lVert A \rVert_\infty / \min_i D_{ii}`, is
-available; if it is too large, the factor is computed in double precision, with a warning.
+Fast backward passes use factors and inverses that autograd knows nothing about. With ``create_graph=True`` the backward
+pass therefore differentiates the same formulas in plain torch operations (:class:`_Differentiable`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import functools
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
-from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
-from ..progress import warn_numerical
+from .derivatives import through
+from .factorization import Cotangents, Factorization, factorize
 from .forms import QuadraticForm
-from .implicit import (
-    InverseForms,
-    InverseParts,
-    LogDeterminant,
-    NegativeLogDensity,
-    Regress,
-    RegressLeftOut,
-    sandwiched_form,
-    solved,
-)
-from .products import blocks_of, inverse_from
+from .precision import SINGLE_PRECISION, single_factor
+from .regression import Units
 from .system import LinearSystem
-from .units import Blocks, Units
-
-MAX_CONDITION = 1e5
-"""The largest bound of κ for which a factor is made in single precision: uκ is 0.006 there, at worst."""
-
-SINGLE_PRECISION = contextvars.ContextVar("single precision", default=False)
-"""Whether new dense systems try :func:`single_factor`."""
 
 
-@contextlib.contextmanager
-def single_precision(enabled: bool = True) -> Iterator[None]:
-    """Factorize dense systems in float32 inside the block, for data in float64; solutions are refined to float64.
-
-    Args:
-        enabled: ``False`` changes nothing.
-
-    Example:
-        >>> from kernel_embed.linalg import DenseSystem, single_precision
-        >>> K = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
-        >>> with single_precision():
-        ...     system = DenseSystem(K, torch.tensor(1.0, dtype=torch.float64))
-        >>> system.solve(torch.tensor([[8.0], [0.0]], dtype=torch.float64)).flatten().round(decimals=9)
-        tensor([ 3., -1.], dtype=torch.float64)
-    """
-    token = SINGLE_PRECISION.set(enabled)
-    try:
-        yield
-    finally:
-        SINGLE_PRECISION.reset(token)
-
-
-def single_factor(K: Tensor, noise: Tensor) -> Tensor | None:
-    """The factor of K + diag(noise) in float32; ``None`` if it is too inaccurate or saves nothing."""
-    if K.dtype != torch.float64:
-        return None
-    condition = float(((torch.linalg.vector_norm(K, ord=1, dim=-1) + noise) / noise.amin(-1, keepdim=True)).amax())
-    if condition <= MAX_CONDITION:
-        A = K.float()
-        A.diagonal(dim1=-2, dim2=-1).add_(noise)
-        factor: Tensor
-        factor, info = torch.linalg.cholesky_ex(A)
-        if not info.any() and bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all()):
-            return factor
-    warn_numerical(
-        f"The condition number of K + ηI may be {condition:.1e}, and single precision takes up to {MAX_CONDITION:.0e}; "
-        "went on in double. A larger regularization avoids this.",
-        stacklevel=4,
-    )
-    return None
-
-
-JITTER_TRIES = 6
-
-
-class DenseSystem(LinearSystem):
+class DenseSystem(Factorization, LinearSystem):
     r"""A = K + ηW⁻¹ with its Cholesky factor, for ``K`` of shape ``(*batch, n, n)`` and ``ridge`` η of shape ``batch``.
 
     Where A is not numerically positive definite, jitter is added to η and announced with a ``NumericalWarning``;
@@ -110,46 +40,50 @@ class DenseSystem(LinearSystem):
         tensor([ 3., -1.], dtype=torch.float64)
     """
 
-    def __init__(self, K: Tensor, ridge: Tensor, weights: Tensor | None = None) -> None:
-        self.K, self.weights = K, weights
+    def __init__(self, K: Tensor, ridge: Tensor, weights: Tensor | None = None, factor: Tensor | None = None) -> None:
+        self.weights = weights
         noise = ridge.unsqueeze(-1) if weights is None else ridge.unsqueeze(-1) / weights
-        self._cached_factor: Tensor | None
-        self._cached_factor = single_factor(K.detach(), noise.detach()) if SINGLE_PRECISION.get() else None
-        self.jitter = noise.new_zeros(noise.shape[:-1])
-        if self._cached_factor is None:
-            self._cached_factor, self.jitter = factorize(K.detach(), noise.detach())
-        jittered = bool(self.jitter.any())
-        self.ridge = ridge + self.jitter if jittered else ridge
-        self.noise = noise + self.jitter.unsqueeze(-1) if jittered else noise
+        jitter = None
+        if factor is None and SINGLE_PRECISION.get():
+            factor = single_factor(K.detach(), noise.detach())
+        if factor is None:
+            factor, jitter = factorize(K.detach(), noise.detach())
+        self.jitter = ridge.new_zeros(noise.shape[:-1]) if jitter is None else jitter
+        self.ridge = ridge if jitter is None else ridge + jitter
+        super().__init__(K, noise if jitter is None else noise + jitter.unsqueeze(-1), factor)
 
-    def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
-        """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
-        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
-        V, P = Regress.apply(self.K, self.noise, Y, self._factor)
-        return V, P
+    def quantities(
+        self,
+        names: Sequence[str],
+        Y: Tensor | None = None,
+        units: Units | None = None,
+        form: QuadraticForm | None = None,
+        with_gradient: bool = True,
+    ) -> list[tuple[Tensor, ...]]:
+        """The quantities of :class:`Factorization` as one node of autograd.
 
-    def regress_left_out(self, Y: Tensor, units: Units | None = None) -> tuple[Tensor, Tensor, Blocks]:
-        """V = A⁻¹Y, P = KV and c = diag A⁻¹, or the blocks of A⁻¹, whose gradients are one symmetric product.
-
-        If a gradient is needed, the inverse replaces the factor, so that at most three n × n matrices are in memory,
-        and one more with groups; a later solve factorizes again.
+        If a gradient needs the inverse, it replaces the factor, so that at most three n × n matrices are in memory, and
+        one more with groups; a later solve factorizes again.
         """
-        if not (torch.is_grad_enabled() and self.K.requires_grad):
-            return super().regress_left_out(Y, units)
-        Y = Y.expand(*self.K.shape[:-1], Y.shape[-1])
-        groups = _groups(units)
-        V, P, *parts = RegressLeftOut.apply(self.K, self.noise, Y, self._factor, self._inverse, groups)
-        self._cached_factor = None
-        return V, P, parts[0] if groups is None else tuple(parts)
+        if Y is not None:
+            Y = Y.expand(*self.K.shape[:-1], Y.shape[-1])
+        if set(names) != {"inverse"}:
+            self.factor()
+        inputs = (self.K, self.noise) if Y is None else (self.K, self.noise, Y)
+        if not (torch.is_grad_enabled() and any(value.requires_grad for value in inputs)):
+            values = super().quantities(names, Y, units, form, with_gradient=False)
+            self.V = None
+            return values
+        outputs = iter(_Quantities.apply(self, names, units, form, *inputs))
+        sizes = len(units.rows) if units is not None and units.labels is not None else 1
+        return [tuple(itertools.islice(outputs, sizes if name in ("inverse", "forms") else 1)) for name in names]
 
-    def solve(self, Y: Tensor) -> Tensor:
-        """V = A⁻¹Y, without P = KV if no gradient is needed."""
-        if torch.is_grad_enabled() and any(t.requires_grad for t in (self.K, self.noise, Y)):
-            return self.regress(Y)[0]
-        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
-        if self._factor.dtype != Y.dtype:
-            return solved(self.K, self.noise, self._factor, Y)
-        return torch.cholesky_solve(Y, self._factor)
+    def factor(self) -> Tensor:
+        """The lower Cholesky factor of A."""
+        factor: Tensor | None = self._factor
+        if factor is None:
+            factor = self._factor = factorize(self.K.detach(), self.noise.detach())[0]
+        return factor
 
     def coefficients(self, Y: Tensor) -> Tensor:
         """The coefficients of the values k(x, x_i) in predictions: V = A⁻¹Y."""
@@ -171,111 +105,167 @@ class DenseSystem(LinearSystem):
         """diag K, of shape ``(*batch, n)``."""
         return self.K.diagonal(dim1=-2, dim2=-1)
 
-    def inverse_diagonal(self) -> Tensor:
-        """c = diag A⁻¹, of shape ``(*batch, n)``."""
-        diagonal: Tensor = InverseParts.apply(self.K, self.noise, self._inverse, None)[0]
-        return diagonal
-
-    def inverse_blocks(self, units: Units) -> tuple[Tensor, ...]:
-        """The blocks [A⁻¹]_GG of the groups of each size s, ``(*batch, g, s, s)``."""
-        blocks: tuple[Tensor, ...] = InverseParts.apply(self.K, self.noise, self._inverse, units)
-        return blocks
-
-    def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
-        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, ``(*batch, n)`` each; or the blocks of both.
-
-        If a gradient is needed, the factor is released, as in :meth:`regress_left_out`.
-        """
-        groups = _groups(units)
-        if torch.is_grad_enabled() and (self.K.requires_grad or self.noise.requires_grad):
-            inverse, self._cached_factor = self._inverse.to(self.K), None
-            parts = InverseForms.apply(self.K, self.noise, inverse, form, groups)
-            half = len(parts) // 2
-            return parts if groups is None else (parts[:half], parts[half:])
-        inverse = self._inverse.to(self.K)
-        if groups is not None:
-            return groups.blocks(sandwiched_form(inverse, form)), groups.blocks(inverse)
-        q = torch.empty_like(inverse[..., 0])
-        for block in blocks_of(inverse.shape[-1]):
-            columns = inverse[..., block]
-            q[..., block] = (columns * form.apply(columns)).sum(-2)
-        return q, self.inverse_diagonal()
-
-    def log_determinant(self) -> Tensor:
-        """log |A|, of shape ``batch``."""
-        value: Tensor = LogDeterminant.apply(self.K, self.noise, self)
-        return value
-
-    def negative_log_densities(self, Y: Tensor) -> Tensor:
-        """−Σ_c log N(Y_c; 0, A) over the columns of ``Y`` ``(*batch, n, m)`` in nats, of shape ``batch``."""
-        Y = Y.expand(*self._factor.shape[:-1], Y.shape[-1])
-        value: Tensor = NegativeLogDensity.apply(self.K, self.noise, Y, self._factor)
-        return value
-
     def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:
         """k** − k*ᵀA⁻¹k*, exactly symmetric, for k*ᵀ = ``representation``."""
         spread = prior() - representation @ self.solve(representation.mT)
         return 0.5 * (spread + spread.mT)
 
-    @property
-    def _factor(self) -> Tensor:
-        if self._cached_factor is None:
-            self._cached_factor = factorize(self.K.detach(), self.noise.detach())[0]
-        return self._cached_factor
 
-    @functools.cached_property
-    def _inverse(self) -> Tensor:
-        return inverse_from(self._factor)
+class _Quantities(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        system: DenseSystem,
+        names: Sequence[str],
+        units: Units | None,
+        form: QuadraticForm | None,
+        *inputs: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """The quantities of these names; ``inputs`` are K, D and, if there are targets, Y."""
+        ctx.set_materialize_grads(False)
+        values = Factorization.quantities(system, names, inputs[2] if len(inputs) > 2 else None, units, form)
+        ctx.request, ctx.sizes, ctx.M = (names, units, form), [len(value) for value in values], system.M
+        if system._inverse is not None:
+            system._factor = None
+        ctx.save_for_backward(system.V, system._factor, system._inverse, *inputs)
+        system.V = system.M = None
+        return tuple(itertools.chain(*values))
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The gradients of K, D and Y."""
+        (names, units, form), (V, factor, inverse, *inputs) = ctx.request, ctx.saved_tensors
+        if torch.is_grad_enabled():
+
+            def formula(K: Tensor, noise: Tensor, Y: Tensor | None = None) -> tuple[Tensor, ...]:
+                return tuple(itertools.chain(*_Differentiable(K, noise).quantities(names, Y, units, form)))
+
+            return None, None, None, None, *through(formula, inputs, cotangents)
+        pieces, at = iter(cotangents), Cotangents()
+        for name, size in zip(names, ctx.sizes, strict=True):
+            piece = list(itertools.islice(pieces, size))
+            if any(part is not None for part in piece):
+                setattr(at, name, piece if name in ("inverse", "forms") else piece[0])
+        factorization = Factorization(inputs[0], inputs[1], factor, inverse)
+        # The gradient overwrites M; a second pass through a retained graph computes it again.
+        factorization.V, factorization.M, ctx.M = V, ctx.M, None
+        if at.forms is not None and factorization.M is None:
+            factorization.M = factorization._form_product(form)
+        G, noise, gradient_Y = factorization.pull_back(at, units)
+        noise = None if noise is None else noise.sum_to_size(inputs[1].shape)
+        if at.density is not None:
+            along = at.density[..., None, None] * V
+            gradient_Y = along if gradient_Y is None else gradient_Y + along
+        return None, None, None, None, *(G, noise, gradient_Y)[: len(inputs)]
 
 
-def _groups(units: Units | None) -> Units | None:
-    """The units, if some of them are groups of rows."""
-    return None if units is None or units.labels is None else units
+class _Differentiable(Factorization):
+    """The same formulas in operations that autograd differentiates any number of times."""
+
+    def __init__(self, K: Tensor, noise: Tensor) -> None:
+        factor = torch.linalg.cholesky(0.5 * (K + K.mT) + torch.diag_embed(noise.expand(K.shape[:-1])))
+        super().__init__(K, noise, factor, torch.cholesky_inverse(factor))
+
+    def _solve(self, B: Tensor) -> Tensor:
+        return self.inverse @ B
+
+    def _form_product(self, form: QuadraticForm) -> Tensor:
+        return self.inverse @ form.times(self.inverse)
 
 
-def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, Tensor]:
-    """The lower factor of K + diag(noise), and the jitter that had to be added (0 nearly always), of shape ``batch``.
+class LeafSystem(DenseSystem):
+    """V, P and the parts of A⁻¹ as leaves of autograd, which a factorization without a graph computes."""
+
+    def __init__(
+        self,
+        K: Tensor,
+        ridge: Tensor,
+        weights: Tensor | None,
+        targets: Tensor,
+        factorization: Factorization,
+        Y: Any,
+        units: Units,
+    ) -> None:
+        super().__init__(K, ridge, weights, factor=K)
+        self._factor = None  # computed if something else is needed
+        self._targets, self._factorization, self._Y, self._units = targets, factorization, Y, units
+        self._leaves: dict[str, tuple[Tensor, ...]] = {}
+
+    def quantities(
+        self,
+        names: Sequence[str],
+        Y: Tensor | None = None,
+        units: Units | None = None,
+        form: QuadraticForm | None = None,
+        with_gradient: bool = True,
+    ) -> list[tuple[Tensor, ...]]:
+        """As leaves for the targets and units of the factorization; from K for others."""
+        same = (Y is None or Y is self._targets) and (units is self._units or self._units.labels is None)
+        if not same or not set(names) <= {"V", "P", "inverse"}:
+            return super().quantities(names, Y, units, form, with_gradient)
+        for name in names:
+            if name not in self._leaves:
+                arrays = self._factorization.quantities((name,), self._Y, self._units)[0]
+                self._leaves[name] = tuple(
+                    torch.from_numpy(np.array(array)).requires_grad_(self.K.requires_grad) for array in arrays
+                )
+        return [self._leaves[name] for name in names]
+
+    def differentiate(
+        self, outputs: list[Tensor], parameters: list[Tensor]
+    ) -> tuple[Cotangents, Sequence[Tensor | None]]:
+        """The derivatives of the sum of ``outputs`` with respect to the leaves, and to ``parameters``."""
+        at, inputs = Cotangents(), [*parameters, *itertools.chain(*self._leaves.values())]
+        gradients = torch.autograd.grad(outputs, inputs, allow_unused=True) if outputs else [None] * len(inputs)
+        rest = iter(gradients[len(parameters) :])
+        for name, leaves in self._leaves.items():
+            parts = list(itertools.islice(rest, len(leaves)))
+            if any(part is not None for part in parts):
+                values: list[Any] = [
+                    torch.zeros_like(a) if g is None else g for a, g in zip(leaves, parts, strict=True)
+                ]
+                at.add(name, *(values if self._units.labels is not None else [value.numpy() for value in values]))
+        return at, gradients[: len(parameters)]
+
+
+def extended(system: DenseSystem, B: Tensor, D: Tensor, weights: Tensor | None = None) -> DenseSystem:
+    r"""``system`` with t more rows and the same ridge η, by a block update of its factor.
+
+    .. math::
+        A' = \begin{pmatrix} A & B \\ B^\top & D \end{pmatrix} = L' L'^\top, \qquad
+        L' = \begin{pmatrix} L & 0 \\ M & N \end{pmatrix}, \quad M = (L^{-1} B)^\top, \quad N N^\top = D - M M^\top
+
+    This costs n²t instead of (n + t)³/3 multiplications, and the result is that of a new factorization to rounding.
 
     Args:
-        K: ``(*batch, n, n)``.
-        noise: ``(*batch, n)``, or ``(*batch, 1)`` for the same number on the whole diagonal.
-        name: of the matrix, in messages.
+        system: of n rows.
+        B: kernel values between old and new rows, ``(*batch, n, t)``.
+        D: those between new rows, ``(*batch, t, t)``.
+        weights: of the new rows, ``(t,)``; 1 each by default.
+
+    Example:
+        >>> K = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+        >>> one = DenseSystem(K[:1, :1], torch.tensor(1.0, dtype=torch.float64))
+        >>> extended(one, K[:1, 1:], K[1:, 1:]).inverse_diagonal()
+        tensor([0.3750, 0.3750], dtype=torch.float64)
     """
-    A = K.clone()
-    A.diagonal(dim1=-2, dim2=-1).add_(noise)
-    factor, info = torch.linalg.cholesky_ex(A)
-    # An infinite entry on the diagonal passes the factorization, and shows on the factor's own diagonal.
-    finite = bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all())
-    if finite and not info.any():
-        return factor, noise.new_zeros(noise.shape[:-1])
-    if not (finite and torch.isfinite(A).all()):
-        raise NanError(
-            f"Expected a finite kernel matrix, got {int((~torch.isfinite(A)).sum())} values that are not finite "
-            f"among {A.numel()}. Look for hyperparameters that overflowed, or features on very different scales."
-        )
-    return _with_jitter(A, info, noise.min().item(), name)
+    n, t = B.shape[-2:]
+    L, ridge = system.factor(), system.ridge
+    M = torch.linalg.solve_triangular(L, B.detach(), upper=False).mT
+    noise = ridge.unsqueeze(-1) if weights is None else ridge.unsqueeze(-1) / weights
+    N, jitter = factorize(D.detach() - M @ M.mT, noise.detach())
+    factor = L.new_zeros(*L.shape[:-2], n + t, n + t)
+    factor[..., :n, :n], factor[..., n:, :n], factor[..., n:, n:] = L, M, N
+    K = torch.cat([torch.cat([system.K, B], dim=-1), torch.cat([B.mT, D], dim=-1)], dim=-2)
+    joined = joined_weights(system.weights, weights, n, t, K)
+    # Jitter is added to all rows alike, so the old factor cannot be used if it needed jitter.
+    return DenseSystem(K, ridge, joined, factor if jitter is None else None)
 
 
-def _with_jitter(A: Tensor, info: Tensor, smallest: float, name: str) -> tuple[Tensor, Tensor]:
-    """The factor of A with as little jitter as necessary, and a warning."""
-    diagonal = A.diagonal(dim1=-2, dim2=-1)
-    size = diagonal.abs().mean(-1)
-    jitter = torch.zeros_like(size)
-    for attempt in range(JITTER_TRIES):
-        # Only the elements of a batch that need it are changed.
-        needed = torch.where(info > 0, torch.finfo(A.dtype).eps * size * 10.0 ** (attempt + 1), jitter)
-        diagonal.add_((needed - jitter).unsqueeze(-1))
-        jitter = needed
-        factor, info = torch.linalg.cholesky_ex(A)
-        if not info.any():
-            warn_numerical(
-                f"{name} was not numerically positive definite with η = {smallest:.2g}; "
-                f"added jitter {jitter.max().item():.2g} to its diagonal. A larger regularization avoids this.",
-                stacklevel=5,
-            )
-            return factor, jitter
-    raise NotPSDError(
-        f"Expected a positive definite {name}, but with η = {smallest:.2g} it is not, even with jitter "
-        f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? "
-        "If it is, raise the regularization or use float64."
-    )
+def joined_weights(old: Tensor | None, new: Tensor | None, n: int, t: int, like: Tensor) -> Tensor | None:
+    """The weights of n old and t new rows, ``None`` if all are 1."""
+    if old is None and new is None:
+        return None
+    first = like.new_ones(n) if old is None else old
+    second = like.new_ones(t) if new is None else new.to(first)
+    return torch.cat([first, second.expand(*first.shape[:-1], t)], dim=-1)

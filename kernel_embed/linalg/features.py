@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from ..validation import broadcast_shapes
-from .cholesky import require_finite
-from .dense import DenseSystem, factorize
+from .dense import DenseSystem
 from .derivatives import regularized_inverse, through
+from .factorization import Blocks, factorize
 from .forms import QuadraticForm
+from .precision import require_finite
+from .regression import Units
 from .system import LinearSystem, Shards
-from .units import Blocks, Units
 
 
 class FeatureSystem(LinearSystem):
@@ -59,8 +60,9 @@ class FeatureSystem(LinearSystem):
         self._F = Z if weights is None else weights.sqrt().unsqueeze(-1) * Z
         self._w = None if weights is None else _Gather.apply(weights, shards).unsqueeze(-1)
         F = self._F.detach()
-        self._factor, self.jitter = factorize(shards.sum(F.mT @ F), ridge.detach().unsqueeze(-1), "ZᵀZ + ηI")
-        self.ridge = ridge + self.jitter if bool(self.jitter.any()) else ridge
+        self._factor, jitter = factorize(shards.sum(F.mT @ F), ridge.detach().unsqueeze(-1), "ZᵀZ + ηI")
+        self.jitter = torch.zeros_like(ridge) if jitter is None else jitter
+        self.ridge = ridge if jitter is None else ridge + jitter
         self.noise = self.ridge.unsqueeze(-1) if self._w is None else self.ridge.unsqueeze(-1) / self._w.squeeze(-1)
 
     def coefficients(self, Y: Tensor) -> Tensor:
@@ -113,22 +115,20 @@ class FeatureSystem(LinearSystem):
         norms: Tensor = _Gather.apply(self.Z.square().sum(-1), self.shards)
         return norms
 
-    def inverse_diagonal(self) -> Tensor:
-        """c = diag A⁻¹ = w(1 − h)/η, of shape ``(*batch, n)``."""
-        h: Tensor = _Leverages.apply(self._F, self.ridge, self._inverse, self.shards)
-        ridge = self.ridge.unsqueeze(-1)
+    def inverse_parts(self, units: Units | None = None) -> Blocks:
+        """c = diag A⁻¹ = w(1 − h)/η, or [A⁻¹]_GG = (W_G − (WU)_G (WZ)_Gᵀ)/η with U = ZM⁻¹ for groups."""
         w = 1.0 if self._w is None else self._w.squeeze(-1)
-        # c_i ≥ 1 / (η/w + k_ii) always; only rounding can bring 1 − h_i below that.
-        lowest = ridge / (ridge + (w * self.diagonal()).detach())
-        return w * torch.maximum(1.0 - h, lowest.detach()) / ridge
-
-    def inverse_blocks(self, units: Units) -> tuple[Tensor, ...]:
-        """[A⁻¹]_GG = (W_G − (WU)_G (WZ)_Gᵀ)/η with U = ZM⁻¹, for the groups of each size."""
+        if units is None or units.labels is None:
+            h: Tensor = _Leverages.apply(self._F, self.ridge, self._inverse, self.shards)
+            ridge = self.ridge.unsqueeze(-1)
+            # c_i ≥ 1 / (η/w + k_ii) always; only rounding can bring 1 − h_i below that.
+            lowest = ridge / (ridge + (w * self.diagonal()).detach())
+            return w * torch.maximum(1.0 - h, lowest.detach()) / ridge
         self.shards.require_one("LeaveOneOutScore and groups")
         WZ = self.Z if self._w is None else self._w * self.Z
-        w = torch.ones_like(self.Z[..., 0]) if self._w is None else self._w.squeeze(-1)
+        W = torch.ones_like(self.Z[..., 0]) * w
         H = units.outer_blocks(self._core.solve(WZ.mT).mT, WZ)
-        blocks = (torch.diag_embed(w[..., rows]) - 0.5 * (h + h.mT) for rows, h in zip(units.rows, H, strict=True))
+        blocks = (torch.diag_embed(W[..., rows]) - 0.5 * (h + h.mT) for rows, h in zip(units.rows, H, strict=True))
         return tuple(block / self.ridge[..., None, None, None] for block in blocks)
 
     def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
@@ -144,7 +144,7 @@ class FeatureSystem(LinearSystem):
         T = root * form.times(root * F)
         w = 1.0 if self._w is None else self._w.squeeze(-1)
         bent = ((U @ (F.mT @ T) - 2.0 * T) * U).sum(-1)
-        return w * (w * form.diagonal() + bent) / self.ridge.unsqueeze(-1).square(), self.inverse_diagonal()
+        return w * (w * form.diagonal() + bent) / self.ridge.unsqueeze(-1).square(), self.inverse_parts()
 
     def log_determinant(self) -> Tensor:
         """log det A = log det M + (n − p) log η − Σ log w, of shape ``batch``."""

@@ -10,7 +10,7 @@ from linear_operator.utils.linear_cg import linear_cg
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from ..progress import warn_numerical
+from ..runtime import warn_numerical
 from .system import LinearSystem
 
 RESTARTS = 12

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from .units import Units
+from .regression import Units
 
 
 class RidgePath:

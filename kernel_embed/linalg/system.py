@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from .factorization import Blocks
 from .forms import QuadraticForm
-from .units import Blocks, Units
+from .regression import Units
 
 
 class LinearSystem(abc.ABC):
@@ -24,8 +25,7 @@ class LinearSystem(abc.ABC):
 
     A subclass supplies :meth:`regress`, :meth:`coefficients` and :meth:`diagonal`; those that store K or features also
     :meth:`gram`, :meth:`block` and :meth:`restricted`; those that hold a factor also :attr:`noise`,
-    :meth:`inverse_diagonal`, :meth:`inverse_blocks`, :meth:`inverse_forms`, :meth:`log_determinant` and
-    :meth:`conditional_covariance`.
+    :meth:`inverse_parts`, :meth:`inverse_forms`, :meth:`log_determinant` and :meth:`conditional_covariance`.
     """
 
     ridge: Tensor
@@ -77,17 +77,15 @@ class LinearSystem(abc.ABC):
         V, P = self.regress(Y)
         return V, P, self.inverse_parts(units)
 
-    def inverse_parts(self, units: Units | None) -> Blocks:
-        """diag A⁻¹, or the blocks [A⁻¹]_GG where the units are groups of rows."""
-        return self.inverse_diagonal() if units is None or units.labels is None else self.inverse_blocks(units)
+    def inverse_parts(self, units: Units | None = None) -> Blocks:
+        """diag A⁻¹ ``(*batch, n)``, or the blocks [A⁻¹]_GG ``(*batch, g, s, s)`` of the groups of each size s."""
+        raise self._unavailable("the diagonal of the inverse, which leave-one-out values need")
 
     def inverse_diagonal(self) -> Tensor:
         """diag A⁻¹, of shape ``(*batch, n)``."""
-        raise self._unavailable("the diagonal of the inverse, which leave-one-out values need")
-
-    def inverse_blocks(self, units: Units) -> tuple[Tensor, ...]:
-        """The blocks [A⁻¹]_GG of the groups of each size s, ``(*batch, g, s, s)``."""
-        raise self._unavailable("blocks of the inverse, which leave-group-out values need")
+        diagonal = self.inverse_parts()
+        assert isinstance(diagonal, Tensor)
+        return diagonal
 
     def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
         """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, ``(*batch, n)`` each; or the blocks of both."""

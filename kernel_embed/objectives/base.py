@@ -11,59 +11,64 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast, overload
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
+import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..linalg import Groups
-from ..linalg.quantities import QUANTITIES as FROM_FACTOR
+from ..linalg.regression import QUANTITIES
 from ..validation import check_number
-from .inputs import QUANTITIES, Array, Targets, Value
+
+Array: TypeAlias = Any
+"""A NumPy array or a tensor."""
+B = TypeVar("B")
+B_contra = TypeVar("B_contra", contravariant=True)
+"""An embedding with its data, as returned by ``attach`` and ``condition``."""
 
 
-class Attached(Protocol):
-    """An embedding with its data, as returned by ``attach`` and ``condition``."""
+class Targets:
+    """The constants of an objective: the targets Y, n and the weights of the rows.
 
-    x: Tensor
+    Args:
+        xp: ``numpy`` or ``torch``, the namespace of the arrays.
+        Y: targets ``(n, m)``, or a function that returns them.
+        num_data: n, the sum of the weights.
+        weights: of the rows, ``(n,)``, or ``None``.
+    """
 
-    @property
-    def num_data(self) -> int:
-        """n."""
+    def __init__(
+        self, xp: ModuleType, Y: Array | Callable[[], Array], num_data: float, weights: Array | None = None
+    ) -> None:
+        self.xp, self._Y, self.num_data, self.weights = xp, Y, num_data, weights
+        self.cache: dict[str, Any] = {}
+        """For values that make the next evaluation faster, such as the starting point of an inner solver."""
+
+    @functools.cached_property
+    def Y(self) -> Array:
+        """The targets, ``(n, m)``."""
+        return self._Y() if callable(self._Y) else self._Y
+
+    @functools.cached_property
+    def share(self) -> Array:
+        """w_i / n, the share of each row in a mean: a number where all rows count the same."""
+        return 1.0 / self.num_data if self.weights is None else self.weights / self.num_data
+
+    @functools.cached_property
+    def shared_Y(self) -> Array:
+        """w_i Y_i / n."""
+        return self.share * self.Y if self.weights is None else self.share[:, None] * self.Y
+
+    def inner(self, A: Array, B: Array) -> Array:
+        """⟨A, B⟩ over the last two dimensions."""
+        return np.vdot(A, B) if self.xp is np else (A * B).sum((-2, -1))
 
 
-B = TypeVar("B", bound=Attached)
-B_co = TypeVar("B_co", bound=Attached, covariant=True)
-B_contra = TypeVar("B_contra", bound=Attached, contravariant=True)
-
-
-class TargetEmbedding(Protocol[B_co]):
-    """An embedding of targets given inputs."""
-
-    def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None, groups: Groups = None) -> B_co:
-        """The embedding with its data, differentiable in its parameters."""
-
-
-class SampleEmbedding(Protocol[B_co]):
-    """An embedding of a sample."""
-
-    def attach(self, x: Tensor) -> B_co:
-        """The embedding with its data, differentiable in its parameters."""
-
-
-Embedding = TargetEmbedding[B] | SampleEmbedding[B]
-"""Anything for which an objective can be evaluated."""
-
-
-def attach(
-    embedding: Embedding[B],
-    x: Tensor,
-    y: Tensor | None,
-    weights: Tensor | None = None,
-    groups: Groups = None,
-) -> B:
+def attach(embedding: Any, x: Tensor, y: Tensor | None, weights: Tensor | None = None, groups: Groups = None) -> Any:
     """``embedding.attach`` with the arguments that this embedding accepts."""
     takes_targets: bool | None = getattr(embedding, "takes_targets", None)
     if takes_targets is not None and takes_targets != (y is not None):
@@ -73,17 +78,12 @@ def attach(
             if takes_targets
             else f"{name} embeds a sample and takes no targets y. Pass x alone."
         )
-    if y is None:
-        if weights is not None or groups is not None:
-            raise TypeError(
-                "Embeddings of a sample take no weights or groups; only conditional embeddings do. Leave them out."
-            )
-        return embedding.attach(x)  # type: ignore[call-arg]
     options = {name: value for name, value in (("weights", weights), ("groups", groups)) if value is not None}
-    return embedding.attach(x, y, **options)  # type: ignore[call-arg, arg-type]
-
-
-_NO_BATCH = torch.Size()
+    if y is None and options:
+        raise TypeError(
+            "Embeddings of a sample take no weights or groups; only conditional embeddings do. Leave them out."
+        )
+    return embedding.attach(x) if y is None else embedding.attach(x, y, **options)
 
 
 class Objective(abc.ABC, Generic[B_contra]):
@@ -135,29 +135,16 @@ class Objective(abc.ABC, Generic[B_contra]):
         names = cls.inputs
         if isinstance(names, property | functools.cached_property):
             return
-        unknown = [names] if isinstance(names, str) else [name for name in names if name not in FROM_FACTOR]
+        unknown = [names] if isinstance(names, str) else [name for name in names if name not in QUANTITIES]
         if unknown:
             raise ValueError(
                 f"{cls.__name__}.inputs has {', '.join(map(repr, unknown))}, but must be a tuple of names among "
-                f"{', '.join(sorted(FROM_FACTOR))}."
+                f"{', '.join(sorted(QUANTITIES))}."
             )
 
-    @overload
     def __call__(
         self,
-        embedding: TargetEmbedding[B_contra],
-        x: Tensor,
-        y: Tensor,
-        weights: Tensor | None = None,
-        groups: Tensor | None = None,
-    ) -> Tensor: ...
-
-    @overload
-    def __call__(self, embedding: SampleEmbedding[B_contra], x: Tensor, y: None = None) -> Tensor: ...
-
-    def __call__(
-        self,
-        embedding: Embedding[B_contra],
+        embedding: gpytorch.Module,
         x: Tensor,
         y: Tensor | None = None,
         weights: Tensor | None = None,
@@ -171,17 +158,16 @@ class Objective(abc.ABC, Generic[B_contra]):
             TypeError: if the objective's own ``evaluate`` returns no tensor.
             ValueError: if it returns one value for each row instead of one for all.
         """
-        value = self.evaluate(attach(embedding, x, y, weights, groups))
-        return check_value(self, value, getattr(embedding, "batch_shape", _NO_BATCH))
+        return check_value(self, self.evaluate(attach(embedding, x, y, weights, groups)), embedding)
 
     def evaluate(self, attached: B_contra) -> Tensor:
         """The loss of an embedding with its data, differentiable in its parameters."""
-        return self.differentiable(attached, [QUANTITIES[name](attached) for name in self.inputs])
+        return self.differentiable(attached, [QUANTITIES[name].value(attached) for name in self.inputs])
 
     def differentiable(self, attached: Any, inputs: Sequence[Tensor]) -> Tensor:
         """The value as one node of autograd, with the derivatives of :meth:`value_and_gradient`."""
         data = Targets(torch, lambda: attached.Y, attached.total_weight, attached.row_weights)
-        value: Tensor = Value.apply(self, data, *inputs)
+        value: Tensor = _Value.apply(self, data, *inputs)
         return value
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -245,14 +231,14 @@ class Objective(abc.ABC, Generic[B_contra]):
         return self + (-other) if isinstance(other, Objective) else NotImplemented
 
 
-def check_value(objective: Objective[Any], value: Any, batch_shape: torch.Size = _NO_BATCH) -> Tensor:
-    """``value``, which must be one number, or one for each element of the batch shape of the embedding."""
+def check_value(objective: Objective[Any], value: Any, embedding: object = None) -> Tensor:
+    """``value``, which must be one number, or one for each element of the batch shape of ``embedding``."""
     if not isinstance(value, Tensor | np.ndarray):
         raise TypeError(
             f"{objective!r} must return a tensor with one number, not {type(value).__name__}. Compute it with torch "
             "operations from the embedding with its data, without float() or item(), so that it has a gradient."
         )
-    if value.ndim and value.shape != batch_shape:
+    if value.ndim and value.shape != getattr(embedding, "batch_shape", ()):
         raise ValueError(
             f"{objective!r} must return one number, not a tensor of shape {tuple(value.shape)}. Return its mean(), or "
             "its sum() with per_datum = False."
@@ -277,7 +263,7 @@ class Sum(Objective[B_contra]):
 
     def evaluate(self, attached: B_contra) -> Tensor:
         """Σ c_j q_j, every q_j from the same factorization."""
-        return sum((c * term.evaluate(attached) for c, term in self._parts), start=attached.x.new_zeros(()))
+        return cast(Tensor, sum(c * term.evaluate(attached) for c, term in self._parts))
 
     def terms(self) -> Iterator[tuple[float, Objective[B_contra]]]:
         """The summands, each with its coefficient."""
@@ -285,3 +271,27 @@ class Sum(Objective[B_contra]):
 
     def __repr__(self) -> str:
         return " + ".join(repr(term) if c == 1.0 else f"{c:.6g} * {term!r}" for c, term in self._parts)
+
+
+class _Value(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, objective: Any, data: Targets, *inputs: Tensor) -> Tensor:
+        """q."""
+        value, gradients = objective.value_and_gradient(data, *(value.detach() for value in inputs))
+        ctx.objective, ctx.data = objective, data
+        ctx.save_for_backward(*gradients, *inputs)
+        return value  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """g ∂q/∂input, for each input."""
+        half = len(ctx.saved_tensors) // 2
+        gradients, inputs = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
+        if torch.is_grad_enabled():
+            # The derivatives are functions of the inputs, which autograd differentiates.
+            gradients = ctx.objective.value_and_gradient(ctx.data, *inputs)[1]
+        scaled = (
+            (g.reshape(g.shape + (1,) * (gradient.dim() - g.dim())) * gradient).sum_to_size(value.shape)
+            for gradient, value in zip(gradients, inputs, strict=True)
+        )
+        return None, None, *scaled

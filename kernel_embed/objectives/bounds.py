@@ -41,7 +41,7 @@ from torch import Tensor
 
 from ..bounds import Bound, check_confidence, log_share, round_up
 from ..embeddings import ConditionedMulticlass
-from ..embeddings.multiclass import check_labels
+from ..embeddings.conditional import check_labels
 from ..validation import check_count, check_query_points
 from .base import Objective
 from .holdout import holdout_bound

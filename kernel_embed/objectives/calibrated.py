@@ -22,8 +22,7 @@ from torch import Tensor
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..embeddings.calibration import EPSILON, SCALE_RIDGE, check_penalty, smoothed
 from ..softmax import SoftmaxScaling
-from .base import Objective
-from .inputs import Array, Targets
+from .base import Array, Objective, Targets
 from .risk import require_classes
 
 

@@ -38,10 +38,9 @@ from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, ConditionedEmbedding, ConditionedMeanEmbedding
 from ..kernels.radial import flushed_exp
-from ..linalg.lapack import LapackSystem
+from ..linalg.lapack import LapackFactorization
 from ..validation import check_seed
-from .base import Objective
-from .inputs import Array, Targets
+from .base import Array, Objective, Targets
 
 
 class ConditionalEvidence(Objective[ConditionedEmbedding]):
@@ -199,7 +198,7 @@ class SampleEvidence:
         self._with_one = np.concatenate([self._points, np.ones((n, 1))], axis=1)
         self._K, self._M = np.empty((n, n)), np.empty((n, n))
         self._own = self._K.reshape(-1)[:: n + 1]
-        self._system = LapackSystem(np.empty((n, 1)))
+        self._system = LapackFactorization(n)
 
     @property
     def has_repeated_points(self) -> bool:
@@ -224,12 +223,11 @@ class SampleEvidence:
         smallest = FEWEST_DIGITS * self._size * weight[:, 0]
         if not (weight.min() > SMALLEST_WEIGHT and (square > smallest**2).all()):
             return None
-        system = self._system
-        system.Y[:, 0] = (sums[:, -1] + 1.0) / n
-        if not system.factorize(root, height, noise):
+        system, observed = self._system, (sums[:, -1:] + 1.0) / n
+        if not system.factorize(root * height, np.array([noise])):
             return None
         log_slope = 0.5 * float(np.log(square).sum()) - n * (2.0 * math.log(lengthscale) + math.log(n))
-        value = system.negative_log_density() - log_slope
+        value = float(system.negative_log_densities(observed)) - log_slope
         if not with_gradient:
             return value, 0.0, 0.0
         np.multiply(K, self._distances, out=K)

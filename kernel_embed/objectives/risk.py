@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass, MulticlassEmbedding, MulticlassPredictor
 from ..validation import check_number
-from .base import Objective
-from .inputs import Array, Targets
+from .base import Array, Objective, Targets
 from .score import target_features, target_form
 
 Below = Literal["flat", "linear"]

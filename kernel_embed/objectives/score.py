@@ -31,8 +31,7 @@ from ..kernels import DeltaKernel, explicit_features, gram
 from ..kernels.features import MAX_WIDTH
 from ..linalg import DenseForm, DistanceForm, QuadraticForm, Units
 from ..validation import check_memory
-from .base import Objective
-from .inputs import Array, Targets
+from .base import Array, Objective, Targets
 
 MEMORY_REMEDY = "Score one real target, whose matrix is never formed, or learn from fewer rows."
 

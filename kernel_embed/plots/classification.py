@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ..validation import check_count
-from .style import ACCENT, BAND, COLORS, array, axes_or_new, certainty_colors, same_length, scatter_classes
+from .style import ACCENT, BAND, COLORS, array, arrays, axes_or_new, certainty_colors, color, finished, marker
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,18 +44,14 @@ def plot_decision_map(
         class_names: for the legend, by class number; class 0, class 1, … by default.
         ax: the axes; a new figure by default.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: if the inputs do not have two columns, there are more than seven classes, or names are missing.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> from kernel_embed import plots
-        >>> x, y = torch.rand(20, 2), torch.arange(20) % 3
-        >>> conditioned = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=3).condition(x, y)
-        >>> ax = plots.plot_decision_map(conditioned, ax=plots.free_figure(4, 3).subplots())
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> conditioned = embedding.condition(torch.eye(2), torch.arange(2))
+        >>> ax = plot_decision_map(conditioned, ax=ke.plots.free_figure(4, 3).subplots())
     """
     num_classes, dimensions = conditioned.embedding.num_classes, conditioned.x.shape[-1]
     if dimensions != 2 or num_classes > len(COLORS):
@@ -64,17 +60,13 @@ def plot_decision_map(
             f"dimensions and {num_classes} classes. Select two columns, or project the data to a plane."
         )
 
+    @torch.no_grad()
     def predict_proba(points: Array) -> Array:
-        with torch.no_grad():
-            return array(conditioned.probabilities(torch.as_tensor(points).to(conditioned.x)))
+        return array(conditioned.probabilities(torch.as_tensor(points).to(conditioned.x)))
 
-    ax = axes_or_new(ax, 5.0, 4.0)
-    x = array(conditioned.x)
-    extent = _probability_image(ax, predict_proba, x, low, high)
-    if show_data:
-        scatter_classes(ax, x, conditioned.y.cpu().numpy(), num_classes, class_names)
-        ax.set(xlim=extent[:2], ylim=extent[2:])
-    return ax
+    y = conditioned.y.cpu().numpy() if show_data else None
+    names = _class_names(num_classes, class_names)
+    return _map(axes_or_new(ax, 5.0, 4.0), predict_proba, array(conditioned.x), y, names, low, high)
 
 
 def plot_probability_map(
@@ -96,35 +88,40 @@ def plot_probability_map(
         class_names: as in :func:`plot_decision_map`.
         ax: the axes; a new figure by default.
 
-    Returns:
-        The axes.
-
     Raises:
-        TypeError: if ``num_classes`` is not a whole number.
         ValueError: if ``x`` is not finite with two columns, ``num_classes`` is below 1, or names are missing.
 
     Example:
-        >>> import numpy as np
-        >>> from kernel_embed import plots
-        >>> x, y = np.random.default_rng(0).random((20, 2)), np.arange(20) % 2
-        >>> ax = plots.free_figure(4, 3).subplots()
-        >>> ax = plots.plot_probability_map(lambda z: np.full((len(z), 2), 0.5), x, y, 2, ax=ax)
+        >>> import kernel_embed as ke
+        >>> x, ax = np.random.default_rng(0).random((20, 2)), ke.plots.free_figure(4, 3).subplots()
+        >>> ax = plot_probability_map(lambda z: np.full((len(z), 2), 0.5), x, np.arange(20) % 2, 2, ax=ax)
     """
-    x = array(x, "x", 2)
+    x, y = array(x, "x", 2), np.asarray(y)
     if x.shape[1] != 2 or not np.isfinite(x).all():
         raise ValueError(f"x must be finite with two columns; its shape is {x.shape}.")
-    check_count("num_classes", num_classes)
-    ax = axes_or_new(ax)
-    extent = _probability_image(ax, predict_proba, x, None, None)
-    scatter_classes(ax, x, y, num_classes, class_names, size=14)
-    ax.set(xlim=extent[:2], ylim=extent[2:])
-    return ax
+    if len(x) != len(y):
+        raise ValueError(f"Each of {len(x)} points needs a class number, but there are {len(y)}.")
+    names = _class_names(check_count("num_classes", num_classes), class_names)
+    return _map(axes_or_new(ax), predict_proba, x, y, names)
 
 
-def _probability_image(
-    ax: Axes, predict_proba: Callable[[Array], Array], x: Array, low: Corner, high: Corner
-) -> tuple[float, float, float, float]:
-    """Draw the probabilities between two corners, by default around ``x`` ``(n, 2)``; returns the extent."""
+def _class_names(num_classes: int, class_names: Sequence[object] | None) -> list[str]:
+    names = [f"class {number}" for number in range(num_classes)] if class_names is None else list(map(str, class_names))
+    if len(names) != num_classes:
+        raise ValueError(f"class_names needs a name for each of {num_classes} classes, but it has {len(names)}.")
+    return names
+
+
+def _map(
+    ax: Axes,
+    predict_proba: Callable[[Array], Array],
+    x: Array,
+    y: NDArray[Any] | None,
+    class_names: Sequence[str],
+    low: Corner = None,
+    high: Corner = None,
+) -> Axes:
+    """Probabilities between two corners, by default around ``x`` ``(n, 2)``, and the points of classes ``y``."""
     lower, upper = x.min(axis=0), x.max(axis=0)
     margin = MARGIN * np.where(upper > lower, upper - lower, 1.0)
     lower = np.broadcast_to(lower - margin if low is None else low, 2)
@@ -134,8 +131,11 @@ def _probability_image(
     image = certainty_colors(predict_proba(grid)).reshape(GRID_POINTS, GRID_POINTS, 3)
     extent = (float(lower[0]), float(upper[0]), float(lower[1]), float(upper[1]))
     ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
-    ax.set(xlabel="first feature", ylabel="second feature")
-    return extent
+    for number, name in enumerate(class_names if y is not None else ()):
+        look: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.6, "label": name, "s": 16}
+        ax.scatter(*x[y == number].T, marker=marker(number), color=color(number), **look)
+    ax.set(xlim=extent[:2], ylim=extent[2:])
+    return finished(ax, "first feature", "second feature")
 
 
 def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes | None = None) -> Axes:
@@ -149,62 +149,38 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
         correct: whether it was right, ``(n,)``.
         ax: the axes; a new figure by default.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: if ``confidence`` has values outside 0 to 1.
 
     Example:
-        >>> import numpy as np
         >>> from kernel_embed import plots
         >>> confidence = np.linspace(0.5, 1.0, 100)
         >>> ax = plots.plot_reliability(confidence, confidence > 0.7, ax=plots.free_figure(4, 3).subplots())
     """
-    confidence, correct = array(confidence, "confidence", 1), np.asarray(correct, dtype=bool)
-    same_length(confidence=confidence, correct=correct)
+    confidence, right = arrays(confidence=confidence, correct=np.asarray(correct, dtype=bool))
     if not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError("confidence must hold probabilities, numbers from 0 to 1.")
     ax = axes_or_new(ax)
     bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
     used = np.unique(bins)
     ax.bar((used + 0.5) / NUM_BINS, [(bins == b).mean() for b in used], width=0.9 / NUM_BINS, color=BAND, zorder=0)
-    joined = _joined(bins)
-    groups = [joined == b for b in np.unique(joined)]
+    groups = [bins == b for b in used]
+    while len(groups) > 1 and (small := [i for i, group in enumerate(groups) if group.sum() < 10]):
+        first = min(small[0], len(groups) - 2)  # the last joins the one below, any other the next above
+        groups[first : first + 2] = [groups[first] | groups[first + 1]]
     stated = np.array([confidence[group].mean() for group in groups])
-    accuracy = np.array([correct[group].mean() for group in groups])
-    low, high = wilson(accuracy, np.array([group.sum() for group in groups]))
+    accuracy = np.array([right[group].mean() for group in groups])
+    low, high = _wilson(accuracy, np.array([group.sum() for group in groups]))
     ax.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
     ax.vlines(stated, low, high, color=ACCENT, lw=1, alpha=0.6)
     ax.plot(stated, accuracy, "o-", color=ACCENT, ms=4, lw=1.2)
-    ax.set(xlim=(0, 1), ylim=(0, 1.02), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    ax.set(xlabel="stated probability", ylabel="share correct", aspect="equal")
-    return ax
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], aspect="equal")
+    return finished(ax, "stated probability", "share correct")
 
 
-def wilson(share: Array, count: Array, deviations: float = 1.645) -> tuple[Array, Array]:
-    """Wilson's interval of a share observed in ``count`` trials, of 90 % by default.
-
-    Example:
-        >>> low, high = wilson(np.array([0.5]), np.array([10]))
-        >>> low.round(2), high.round(2)
-        (array([0.27]), array([0.73]))
-    """
+def _wilson(share: Array, count: Array, deviations: float = 1.645) -> tuple[Array, Array]:
+    """Wilson's interval of a share observed in ``count`` trials, of 90 % by default."""
     z2 = deviations**2 / count
     middle = (share + z2 / 2) / (1 + z2)
     half = np.sqrt(share * (1 - share) * z2 + z2**2 / 4) / (1 + z2)
     return middle - half, middle + half
-
-
-def _joined(bins: NDArray[np.int64], fewest: int = 10) -> NDArray[np.int64]:
-    """Bins with at least ``fewest`` members each: a small one joins the next above, the last one the next below."""
-    joined: NDArray[np.int64] = bins.copy()
-    for b in np.unique(bins):
-        above = joined[joined > b]
-        if 0 < (joined == b).sum() < fewest and len(above):
-            joined[joined == b] = above.min()
-    last = joined.max()
-    below = joined[joined < last]
-    if (joined == last).sum() < fewest and len(below):
-        joined[joined == last] = below.max()
-    return joined

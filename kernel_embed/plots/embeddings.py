@@ -1,22 +1,24 @@
-"""Plots of mean embeddings, witness functions and tests."""
+"""Plots of mean embeddings, witness functions, tests and posteriors."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..validation import check_number
-from .style import BAND, DIVERGING, FIRST, SECOND, array, axes_or_new, legend_outside, same_length
+from ..validation import check_count, check_number
+from .style import BAND, COLORS, DIVERGING, FIRST, SECOND, array, arrays, axes_or_new, finished, line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
-    from ..embeddings import ConditionedMeanEmbedding
-    from ..embeddings.witness import Witness
+    from ..embeddings import ConditionedMeanEmbedding, Witness
+    from ..posteriors import Posterior
+
+GRID_POINTS = 200
 
 
 def line(*samples: Tensor, num_points: int = 300) -> Tensor:
@@ -45,9 +47,6 @@ def plot_embedding(
         level: of the band.
         ax: the axes; a new figure by default.
 
-    Returns:
-        The axes.
-
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> from kernel_embed import plots
@@ -58,9 +57,7 @@ def plot_embedding(
     _curve(ax, posterior, line(posterior.x) if grid is None else grid, level, "posterior mean")
     rug = array(posterior.x.squeeze(-1))
     ax.plot(rug, [ax.get_ylim()[0]] * len(rug), "|", color="0.4", label="sample")
-    ax.set(xlabel="x", ylabel="embedding μ(x)")
-    legend_outside(ax)
-    return ax
+    return finished(ax, "x", "embedding μ(x)")
 
 
 def plot_witness(
@@ -73,9 +70,6 @@ def plot_witness(
         grid: points ``(m, 1)`` or a mesh ``(rows, columns, 2)``, tensor or array; by default they cover the samples.
         level: of the band.
         ax: the axes; a new figure by default.
-
-    Returns:
-        The axes.
 
     Raises:
         ValueError: if the samples have more than two columns.
@@ -93,27 +87,19 @@ def plot_witness(
         raise ValueError(f"Only samples of one or two columns can be plotted, not {width}. Evaluate witness(points).")
     ax = axes_or_new(ax)
     points = (line if width == 1 else mesh)(*samples) if grid is None else torch.as_tensor(grid).to(samples[0])
-    if width == 2:
-        _witness_map(ax, witness, points)
-        return ax
-    _curve(ax, witness, points, level, "witness")
-    ax.axhline(0.0, color="0.5", linewidth=0.8)
-    ax.set(xlabel="x", ylabel="witness μ_P(x) − μ_Q(x)")
-    legend_outside(ax)
-    return ax
-
-
-def _witness_map(ax: Axes, witness: Witness, points: Tensor) -> None:
+    if width == 1:
+        _curve(ax, witness, points, level, "witness")
+        ax.axhline(0.0, color="0.5", linewidth=0.8)
+        return finished(ax, "x", "witness μ_P(x) − μ_Q(x)")
     with torch.no_grad():
         flat = points.reshape(-1, 2)
         values = (witness.first.mean(flat) - witness.second.mean(flat)).reshape(points.shape[:-1])
     size = float(values.abs().max()) or 1.0
     extent = (float(points[0, 0, 0]), float(points[0, -1, 0]), float(points[0, 0, 1]), float(points[-1, 0, 1]))
-    image = ax.imshow(
-        array(values), origin="lower", extent=extent, cmap=DIVERGING, vmin=-size, vmax=size, aspect="auto"
-    )
+    look: dict[str, Any] = {"cmap": DIVERGING, "vmin": -size, "vmax": size, "aspect": "auto"}
+    image = ax.imshow(array(values), origin="lower", extent=extent, **look)
     ax.figure.colorbar(image, ax=ax, label="witness μ_P − μ_Q")
-    ax.set(xlabel="first column", ylabel="second column")
+    return finished(ax, "first column", "second column")
 
 
 def _curve(ax: Axes, function: ConditionedMeanEmbedding | Witness, points: Tensor, level: float, name: str) -> None:
@@ -136,26 +122,20 @@ def plot_differences(x: Tensor, witness: Tensor, band: Tensor, *, level: float =
         level: of the band, for the legend.
         ax: the axes; a new figure by default.
 
-    Returns:
-        The axes.
-
     Example:
         >>> from kernel_embed import plots
         >>> x = torch.linspace(0, 1, 50)
         >>> ax = plots.plot_differences(x, x - 0.5, torch.full((50,), 0.3), ax=plots.free_figure(4, 3).subplots())
     """
-    at, w, half = array(x, "x", 1), array(witness, "witness", 1), array(band, "band", 1)
-    same_length(x=at, witness=w, band=half)
+    at, w, half = np.stack(arrays(x=x, witness=witness, band=band))[:, array(x).argsort()]
     ax = axes_or_new(ax)
-    order = at.argsort()
-    at, w, half = at[order], w[order], half[order]
     ax.fill_between(at, -half, half, color=BAND, linewidth=0, label=f"{level:.0%} of permutations, everywhere")
     outside = abs(w) > half
     ax.scatter(at[~outside], w[~outside], s=6, color=FIRST)
     ax.scatter(at[outside], w[outside], s=6, color=SECOND, label="outside")
     ax.axhline(0.0, color="0.5", linewidth=0.8)
     ax.set_ylabel("witness")
-    ax.legend(fontsize=8)
+    ax.legend(fontsize="small")
     return ax
 
 
@@ -168,19 +148,14 @@ def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Ax
         label: of the line.
         ax: the axes; a new figure by default.
 
-    Returns:
-        The axes.
-
     Raises:
-        TypeError: if ``statistic`` is not a number.
         ValueError: if the statistics are not finite, or all equal.
 
     Example:
         >>> from kernel_embed import plots
         >>> ax = plots.plot_null(torch.randn(100), 2.5, ax=plots.free_figure(4, 3).subplots())
     """
-    statistic = check_number("statistic", statistic)
-    values = array(null).ravel()
+    statistic, values = check_number("statistic", statistic), array(null).ravel()
     try:
         counts, edges = np.histogram(values, bins=40)
     except ValueError as error:
@@ -188,6 +163,96 @@ def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Ax
     ax = axes_or_new(ax)
     ax.stairs(counts, edges, fill=True, color="0.75", label="permutations")
     ax.axvline(statistic, color=SECOND, label=label)
-    ax.set(xlabel="statistic", ylabel="permutations")
-    legend_outside(ax)
-    return ax
+    return finished(ax, "statistic", "permutations")
+
+
+def plot_traces(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | None = None) -> Axes:
+    """Plot the draws of a parameter along each chain; chains that mix overlap.
+
+    Args:
+        posterior: from :func:`kernel_embed.sample_posterior`.
+        name: of the parameter, a key of ``posterior.samples``.
+        entry: the index of the entry, for parameters with several.
+        ax: the axes; a new figure by default.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed import plots
+        >>> mean, objective = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence()
+        >>> posterior = ke.sample_posterior(mean, objective, torch.randn(15, 1), num_samples=9, sampler=ke.Laplace())
+        >>> ax = plots.plot_traces(posterior, "kernel.lengthscale", ax=plots.free_figure(4, 3).subplots())
+    """
+    by_chain = _entries(posterior, name, entry)
+    ax = axes_or_new(ax)
+    for number, draws in enumerate(by_chain):
+        ax.plot(array(draws), linewidth=1.0, label=f"chain {number + 1}", **line_style(number))
+    return finished(ax, "draw", name)
+
+
+def plot_density(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | None = None) -> Axes:
+    """Plot a smoothed histogram of the draws of a parameter, for each chain and, in black, for all by weight.
+
+    Positive draws are smoothed in their logarithm and drawn over a logarithmic axis, because a scale has no density
+    below 0.
+
+    Args:
+        posterior: as in :func:`plot_traces`.
+        name: as in :func:`plot_traces`.
+        entry: as in :func:`plot_traces`.
+        ax: the axes; a new figure by default.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed import plots
+        >>> mean, objective = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence()
+        >>> posterior = ke.sample_posterior(mean, objective, torch.randn(15, 1), num_samples=9, sampler=ke.Laplace())
+        >>> ax = plots.plot_density(posterior, "kernel.lengthscale", ax=plots.free_figure(4, 3).subplots())
+    """
+    from scipy.stats import gaussian_kde
+
+    by_chain = _entries(posterior, name, entry).double()
+    ax = axes_or_new(ax)
+    positive = bool((by_chain > 0).all())
+    values = by_chain.log() if positive else by_chain
+    low, high = float(values.min()), float(values.max())
+    margin = 0.1 * (high - low) or 0.1
+    grid = np.linspace(low - margin, high + margin, GRID_POINTS)
+    across = np.exp(grid) if positive else grid
+    for number, draws in enumerate(values):
+        if float(draws.std()) > 0:
+            look = {"linewidth": 1.0, "label": f"chain {number + 1}", **line_style(number)}
+            ax.plot(across, gaussian_kde(array(draws))(grid), **look)
+    if high > low:
+        density = gaussian_kde(array(values.flatten()), weights=array(posterior.weights))
+        ax.plot(across, density(grid), color=FIRST, linewidth=2.0, label="all, by weight")
+    if positive:
+        ax.set_xscale("log")
+    return finished(ax, name, "density of its logarithm" if positive else "density")
+
+
+def plot_draws(values: NDArray[np.float64], name: str, *, ax: Axes | None = None) -> Axes:
+    """Plot the draws of a parameter in order, on a logarithmic scale, one line for each of its entries.
+
+    Args:
+        values: ``(num_draws, …)``.
+        name: of the parameter.
+        ax: the axes; a new figure by default.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> ax = plots.plot_draws(np.exp(np.arange(20) % 3), "lengthscale", ax=plots.free_figure(4, 3).subplots())
+    """
+    values = np.atleast_1d(array(values, name))
+    ax = axes_or_new(ax)
+    for number, entry in enumerate(values.reshape(len(values), -1).T[: len(COLORS)]):
+        ax.plot(entry, lw=0.9, **line_style(number))
+    ax.set_yscale("log")
+    return finished(ax, ylabel=name, grid=True)
+
+
+def _entries(posterior: Posterior, name: str, entry: int) -> Tensor:
+    """The draws ``(num_chains, num_samples)`` of one entry."""
+    if name not in posterior.samples_by_chain:
+        raise ValueError(f"The posterior has no parameter {name!r}, only {', '.join(posterior.samples_by_chain)}.")
+    draws = posterior.samples_by_chain[name].flatten(2)
+    return draws[..., check_count("entry", entry, 0, draws.shape[-1] - 1)]

@@ -1,13 +1,8 @@
-"""The style of all plots: colors, axes, legends.
-
-With ``ax=None`` a plot makes a new pyplot figure, which notebooks show and the user closes; with axes given it does not
-use pyplot, and no figure stays open. Plots that go to files are drawn on a :func:`free_figure`.
-"""
+"""The style of all plots: colors, axes, legends."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence, Sized
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -65,34 +60,17 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def axes_or_new(ax: Axes | None, width: float = 5.0, height: float = 3.2) -> Axes:
-    """``ax``, or the axes of a new pyplot figure of this size in inches; call it after all checks."""
-    if ax is not None:
-        return ax
-    with styled():
-        from matplotlib import pyplot
-
-        new: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
-    return new
-
-
 def styled() -> AbstractContextManager[None]:
     """A context in which matplotlib uses the style of the library.
-
-    Returns:
-        A context manager.
 
     Raises:
         ImportError: if matplotlib is not installed.
 
     Example:
         >>> import matplotlib
-        >>> before = matplotlib.rcParams["axes.spines.top"]
         >>> with styled():
         ...     matplotlib.rcParams["axes.spines.top"]
         False
-        >>> matplotlib.rcParams["axes.spines.top"] == before
-        True
     """
     scope: AbstractContextManager[None] = _matplotlib().rc_context(STYLE)
     return scope
@@ -105,15 +83,11 @@ def free_figure(width: float, height: float) -> Figure:
         width: inches.
         height: inches.
 
-    Returns:
-        The figure.
-
     Raises:
         ImportError: if matplotlib is not installed.
 
     Example:
-        >>> from kernel_embed import plots
-        >>> plots.free_figure(4, 3).get_size_inches()
+        >>> free_figure(4, 3).get_size_inches()
         array([4., 3.])
     """
     figure: Figure = _matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
@@ -128,20 +102,47 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], dpi: int) -> None
         path: the file.
         dpi: pixels per inch.
 
-    Returns:
-        Nothing.
-
     Example:
         >>> import pathlib, tempfile
-        >>> from kernel_embed import plots
-        >>> figure = plots.free_figure(4, 3)
-        >>> ax = plots.plot_null(torch.randn(100), 2.5, ax=figure.subplots())
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     plots.save_picture(figure, f"{folder}/null.png", dpi=80)
-        ...     pathlib.Path(folder, "null.png").stat().st_size > 0
+        ...     save_picture(free_figure(4, 3), f"{folder}/empty.png", dpi=80)
+        ...     pathlib.Path(folder, "empty.png").stat().st_size > 0
         True
     """
     write_whole(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
+
+
+def axes_or_new(ax: Axes | None, width: float = 5.0, height: float = 3.2) -> Axes:
+    """``ax``, or the axes of a new pyplot figure of this size in inches; call it after all checks."""
+    if ax is not None:
+        return ax
+    with styled():
+        from matplotlib import pyplot
+
+        new: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+    return new
+
+
+def finished(ax: Axes, xlabel: str | None = None, ylabel: str | None = None, *, grid: bool = False) -> Axes:
+    """``ax`` with labels, and the legend to the right of it if there is something to name."""
+    ax.set(**{name: label for name, label in (("xlabel", xlabel), ("ylabel", ylabel)) if label is not None})
+    if grid:
+        ax.grid(color="0.92")
+    legend_outside(ax)
+    return ax
+
+
+def legend_outside(ax: Axes) -> None:
+    """Put the legend to the right of the axes."""
+    if ax.get_legend_handles_labels()[0]:
+        options = {"borderaxespad": 0.0, "frameon": False, "fontsize": "small"}
+        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), **options)
+
+
+def legend_below(ax: Axes, num_columns: int = 3) -> None:
+    """Put the legend below the axes."""
+    options = {"frameon": False, "columnspacing": 1.0, "handlelength": 1.6}
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=num_columns, **options)
 
 
 def array(values: Tensor | ArrayLike, name: str = "values", dim: int | None = None) -> NDArray[np.float64]:
@@ -152,11 +153,13 @@ def array(values: Tensor | ArrayLike, name: str = "values", dim: int | None = No
     return numbers
 
 
-def same_length(**lines: Sized) -> None:
-    """Raise unless all have the same length."""
-    if len({len(line) for line in lines.values()}) > 1:
-        got = ", ".join(f"{len(line)} in {name}" for name, line in lines.items())
+def arrays(**lines: Tensor | ArrayLike) -> list[NDArray[np.float64]]:
+    """Vectors of equal length."""
+    vectors = {name: array(values, name, 1) for name, values in lines.items()}
+    if len({len(vector) for vector in vectors.values()}) > 1:
+        got = ", ".join(f"{len(vector)} in {name}" for name, vector in vectors.items())
         raise ValueError(f"The arguments must have equal lengths, but there are {got}.")
+    return list(vectors.values())
 
 
 def color(number: int) -> str:
@@ -174,27 +177,11 @@ def line_style(number: int) -> dict[str, Any]:
     return {"color": color(number), "linestyle": DASHES[(number + number // len(COLORS)) % len(DASHES)]}
 
 
-def legend_outside(ax: Axes, **options: Any) -> None:
-    """Put the legend to the right of the axes."""
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False, **options)
-
-
-def legend_below(ax: Axes, num_columns: int = 3) -> None:
-    """Put the legend below the axes."""
-    options = {"frameon": False, "columnspacing": 1.0, "handlelength": 1.6}
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=num_columns, **options)
-
-
 def certainty_colors(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """RGB of class probabilities ``(…, m)``: the hue shows the class, lightness the uncertainty.
 
     White means equal probabilities, and certainty a tint of the color of the class, on which points in full color are
     visible.
-
-    Example:
-        >>> certainty_colors(np.array([0.5, 0.5])).tolist()
-        [1.0, 1.0, 1.0]
     """
     from matplotlib.colors import to_rgb
 
@@ -203,23 +190,3 @@ def certainty_colors(p: NDArray[np.float64]) -> NDArray[np.float64]:
     logs = np.log(np.clip(p, 1e-12, 1.0))
     certainty = np.clip(1.0 + (p * logs).sum(-1, keepdims=True) / np.log(max(m, 2)), 0.0, 1.0)
     return np.asarray(np.clip(1.0 - TINT * certainty * (1.0 - p @ palette), 0.0, 1.0))
-
-
-def scatter_classes(
-    ax: Axes,
-    x: NDArray[np.float64],
-    y: NDArray[np.int64],
-    num_classes: int,
-    class_names: Sequence[object] | None = None,
-    size: float = 18,
-) -> None:
-    """Points of each class in its color and shape, with a legend outside."""
-    names = [f"class {number}" for number in range(num_classes)] if class_names is None else list(map(str, class_names))
-    if len(names) != num_classes:
-        raise ValueError(f"class_names needs a name for each of {num_classes} classes, but it has {len(names)}.")
-    if len(x) != len(y):
-        raise ValueError(f"Each of {len(x)} points needs a class number, but there are {len(y)}.")
-    for number, name in enumerate(names):
-        look: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.6, "label": name, "s": size}
-        ax.scatter(*x[y == number].T, marker=marker(number), color=color(number), **look)
-    legend_outside(ax)

@@ -2,19 +2,19 @@
 
 from ..learning.priors import default_prior
 from .archive import load_posterior
+from .draws import Draws
+from .gaussian import SVI, GaussianMixture, Laplace
 from .gibbs import PowerChoice, TemperatureChoice, choose_power, choose_temperature
-from .mixture import GaussianMixture
+from .nutpie import Nutpie
+from .nuts import NUTS
 from .posterior import KernelDraws, Posterior
 from .potential import Potential
-from .predictors import ConditionalPosterior, EntropyParts, MeanPosterior, MulticlassPosterior, WitnessPosterior
+from .predictors import ConditionalPosterior, EntropyParts, FunctionPosterior, MeanPosterior, MulticlassPosterior
 from .priors import PosteriorWarning
 from .pyro_model import pyro_model
 from .sample import sample_posterior
-from .sampler import Draws, Plan, Sampler
-from .samplers.gaussian import SVI, Laplace
-from .samplers.nutpie import Nutpie
-from .samplers.nuts import NUTS
-from .samplers.smc import SMC
+from .sampler import Plan, Sampler
+from .smc import SMC
 
 __all__ = [
     "NUTS",
@@ -23,6 +23,7 @@ __all__ = [
     "ConditionalPosterior",
     "Draws",
     "EntropyParts",
+    "FunctionPosterior",
     "GaussianMixture",
     "KernelDraws",
     "Laplace",
@@ -36,7 +37,6 @@ __all__ = [
     "PowerChoice",
     "Sampler",
     "TemperatureChoice",
-    "WitnessPosterior",
     "choose_power",
     "choose_temperature",
     "default_prior",

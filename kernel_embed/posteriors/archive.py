@@ -12,19 +12,11 @@ from torch import Tensor
 
 from ..archive import MAX_BYTES, read_plain, write_plain
 from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from .draws import Draws
 from .posterior import Posterior
 from .potential import AnyObjective, Potential
-from .predictors import (
-    POSTERIORS,
-    ConditionalObjective,
-    ConditionalPosterior,
-    MeanObjective,
-    MeanPosterior,
-    MulticlassObjective,
-    MulticlassPosterior,
-)
-from .sample import Path
-from .sampler import Draws
+from .predictors import ConditionalPosterior, MeanPosterior, MulticlassPosterior
+from .sample import Path, posterior_class
 
 FIELDS = {
     "seconds": float,
@@ -36,8 +28,7 @@ FIELDS = {
 }
 """Fields of :class:`Draws` in a file, besides its tensors."""
 
-TRAJECTORIES = ("energy", "depth")
-"""Tensors that only samplers with trajectories have."""
+TRAJECTORIES = ("energy", "depth")  # tensors that only samplers with trajectories have
 
 
 def write(path: Path, potential: Potential, draws: Draws, method: str, weights: Tensor) -> None:
@@ -62,15 +53,15 @@ def write(path: Path, potential: Potential, draws: Draws, method: str, weights: 
 
 @overload
 def load_posterior(
-    path: Path, embedding: MulticlassEmbedding, objective: MulticlassObjective, *, max_bytes: int | None = ...
+    path: Path, embedding: MulticlassEmbedding, objective: AnyObjective, *, max_bytes: int | None = ...
 ) -> MulticlassPosterior: ...
 @overload
 def load_posterior(
-    path: Path, embedding: ConditionalEmbedding, objective: ConditionalObjective, *, max_bytes: int | None = ...
+    path: Path, embedding: ConditionalEmbedding, objective: AnyObjective, *, max_bytes: int | None = ...
 ) -> ConditionalPosterior: ...
 @overload
 def load_posterior(
-    path: Path, embedding: BayesianMeanEmbedding, objective: MeanObjective, *, max_bytes: int | None = ...
+    path: Path, embedding: BayesianMeanEmbedding, objective: AnyObjective, *, max_bytes: int | None = ...
 ) -> MeanPosterior: ...
 @overload
 def load_posterior(
@@ -135,8 +126,7 @@ def load_posterior(
     fields = {name: settings[name] for name in FIELDS}
     fields |= {name: content[name] for name in TRAJECTORIES if name in content}
     draws = Draws(content["u"], content["log_density"], content["diverging"], **fields)
-    kind = next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)
-    return kind(potential, draws, settings["method"], content["weights"])
+    return posterior_class(embedding)(potential, draws, settings["method"], content["weights"])
 
 
 def _checked(content: Mapping[str, Any]) -> Mapping[str, Any]:

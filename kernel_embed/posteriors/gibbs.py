@@ -26,13 +26,13 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ..embeddings import MulticlassEmbedding
-from ..embeddings.multiclass import check_labels
-from ..progress import progress_bar
+from ..embeddings.conditional import check_labels
+from ..runtime import progress_bar
 from ..validation import check_count, check_features, check_seed, generator_of
+from .gaussian import Laplace
 from .predictors import MulticlassObjective, MulticlassPosterior
 from .priors import PosteriorWarning
 from .sample import Settings, sample_posterior
-from .samplers.gaussian import Laplace
 
 SMALLEST_PROBABILITY = 1e-15
 
@@ -45,14 +45,30 @@ class TemperatureChoice(NamedTuple):
         risks: by temperature, the mean negative log probability of held-out labels.
 
     Example:
-        >>> from kernel_embed.posteriors import TemperatureChoice
-        >>> temperature, risks = TemperatureChoice(1.0, {0.1: 0.52, 1.0: 0.48})
-        >>> risks[temperature]
-        0.48
+        >>> TemperatureChoice(1.0, {0.1: 0.52, 1.0: 0.48}).temperature
+        1.0
     """
 
     temperature: float
     risks: dict[float, float]
+
+
+class PowerChoice(NamedTuple):
+    """The best power, the scores of all, and the posterior of the best one.
+
+    Attributes:
+        power: the one with the lowest score.
+        scores: by power, the mean negative log of the averaged leave-one-out probability of the true class.
+        posterior: sampled with the best power.
+
+    Example:
+        >>> PowerChoice(4.0, {1.0: 0.52, 4.0: 0.48}, posterior=None).power
+        4.0
+    """
+
+    power: float
+    scores: dict[float, float]
+    posterior: MulticlassPosterior
 
 
 def choose_temperature(
@@ -83,18 +99,16 @@ def choose_temperature(
         The best temperature, and the risk of each.
 
     Raises:
-        TypeError: if ``embedding`` is not a :class:`~kernel_embed.MulticlassEmbedding`, ``temperatures`` no sequence,
-            or ``x`` not a tensor of real numbers.
+        TypeError: if an argument is of another type.
         ValueError: if there is no temperature, there are fewer than two folds or more than rows, ``y`` is not one
             class number for each row, or the embedding has a batch shape.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
-        >>> y = (torch.sin(40 * x.squeeze(-1)) + 4 * x.squeeze(-1) > 2).long()
+        >>> x, y = torch.rand(40, 1, dtype=torch.float64), torch.arange(40) % 2
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> objective, choices = ke.LeaveOneOutRisk(), (0.01, 1.0)
-        >>> choice = ke.posteriors.choose_temperature(embedding, objective, x, y, temperatures=choices, num_folds=3)
+        >>> few = dict(temperatures=(0.01, 1.0), num_folds=3, num_samples=20)
+        >>> choice = ke.posteriors.choose_temperature(embedding, ke.LeaveOneOutRisk(), x, y, **few)
         >>> choice.temperature == min(choice.risks, key=choice.risks.get)
         True
     """
@@ -122,26 +136,6 @@ def choose_temperature(
     return TemperatureChoice(min(risks, key=lambda t: risks[t]), risks)
 
 
-class PowerChoice(NamedTuple):
-    """The best power, the scores of all, and the posterior of the best one.
-
-    Attributes:
-        power: the one with the lowest score.
-        scores: by power, the mean negative log of the averaged leave-one-out probability of the true class.
-        posterior: sampled with the best power.
-
-    Example:
-        >>> from kernel_embed.posteriors import PowerChoice
-        >>> power, scores, posterior = PowerChoice(4.0, {1.0: 0.52, 4.0: 0.48}, posterior=None)
-        >>> scores[power]
-        0.48
-    """
-
-    power: float
-    scores: dict[float, float]
-    posterior: MulticlassPosterior
-
-
 def choose_power(
     embedding: MulticlassEmbedding,
     objective: MulticlassObjective,
@@ -165,18 +159,13 @@ def choose_power(
         The best power, the scores, and the posterior.
 
     Raises:
-        TypeError: if ``embedding`` is not a :class:`~kernel_embed.MulticlassEmbedding`, ``powers`` no sequence, or
-            ``x`` not a tensor of real numbers.
+        TypeError: if an argument is of another type.
         ValueError: if there is no power to try, one is not positive, ``y`` is not one class number for each row, or
             the embedding has a batch shape.
 
-    See also:
-        :func:`kernel_embed.posteriors.choose_temperature`, by cross-validation.
-
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
-        >>> y = (torch.sin(40 * x.squeeze(-1)) + 4 * x.squeeze(-1) > 2).long()
+        >>> x, y = torch.rand(40, 1, dtype=torch.float64), torch.arange(40) % 2
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
         >>> few = dict(num_samples=20, sampler=ke.Laplace(), seed=0)
         >>> choice = ke.posteriors.choose_power(embedding, ke.LeaveOneOutRisk(), x, y, **few)

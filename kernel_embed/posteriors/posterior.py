@@ -1,33 +1,36 @@
-"""The posterior over hyperparameters: draws, their diagnostics, and predictions averaged over them."""
+r"""The posterior over hyperparameters: draws, their diagnostics, and predictions averaged over them.
+
+Draws are one more batch dimension: an embedding whose parameters have shape ``(S, …)`` predicts for S draws at once.
+All formulas of this library support leading dimensions, and so do GPyTorch's kernels. A feature map does not: if draws
+concern its weights, or a kernel gives other values for a batch than alone, draws are evaluated one by one.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import gpytorch
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
-from typing_extensions import Self, TypeVar
+from typing_extensions import Self
 
+from ..kernels import gram
 from ..kernels.structure import nodes_of
 from ..validation import check_count, check_tensor
-from .batched import EmbeddingDraws, load_one
-from .diagnostics import Summary, summarize
-from .mixture import mode_weights
-from .potential import E_co, Potential, quiet_numbers
-from .sampler import Draws
+from .draws import Draws, Summary, summarize
+from .potential import Potential, quiet_numbers
+from .smc import mode_weights
 
 if TYPE_CHECKING:
     from arviz import InferenceData
 
-C_co = TypeVar("C_co", covariant=True, default=object)
-"""The conditioned embedding, as returned by ``embedding.condition(x, y)``."""
-
 CACHED_ENTRIES = 2**26
 """Largest number of entries of Gram matrices kept between calls: 512 MiB in float64, and as much for the factors."""
+BLOCK_ENTRIES = 2**24  # entries of the Gram matrices of draws in memory at once: 128 MiB in float64
 
 
 class KernelDraws(NamedTuple):
@@ -39,33 +42,22 @@ class KernelDraws(NamedTuple):
         weights: of the draws in each batch, ``(b,)`` or ``(1,)``; all together sum to 1.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-        >>> x = torch.randn(15, 1, dtype=torch.float64)
-        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=5, sampler=ke.Laplace())
-        >>> pieces = posterior.kernel_draws()
-        >>> round(sum(weights.sum().item() for weights in pieces.weights), 6)
-        1.0
+        >>> draws = KernelDraws((gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2])),), (torch.tensor([0.3, 0.7]),))
+        >>> draws.kernels[0].batch_shape
+        torch.Size([2])
     """
 
     kernels: tuple[Kernel, ...]
     weights: tuple[Tensor, ...]
 
 
-class Posterior(Generic[E_co, C_co]):
+class Posterior:
     """Draws of the hyperparameters of an embedding given data; made by :func:`kernel_embed.sample_posterior`.
 
-    Predictions are computed for every draw and averaged with ``weights``.
-
-    Attributes:
-        num_chains: number of chains.
-        num_samples: draws of each chain.
-        interrupted: whether Ctrl-C ended the sampling.
-        seconds: wall-clock time of the sampling.
-        num_evaluations: of the density.
-        log_evidence: log ∫ exp(−c q) p(θ) dθ = log ∫ exp(−U) du, for samplers that estimate it, or ``None``. p is the
-            product of all priors as they were registered, including factors; it is not renormalized if a constraint
-            truncates it.
+    Predictions are computed for every draw and averaged with ``weights``. ``num_chains`` have ``num_samples`` draws
+    each; ``interrupted``, ``seconds``, ``num_evaluations`` and ``log_evidence`` are those of the draws. The evidence is
+    ∫ exp(−c q) p(θ) dθ = ∫ exp(−U) du, with p the product of all priors as they were registered, including factors; it
+    is not renormalized if a constraint truncates it.
 
     Args:
         potential: the density that was sampled.
@@ -82,14 +74,13 @@ class Posterior(Generic[E_co, C_co]):
         ('laplace', True)
     """
 
-    def __init__(self, potential: Potential[E_co], draws: Draws, method: str, weights: Tensor | None = None) -> None:
+    def __init__(self, potential: Potential, draws: Draws, method: str, weights: Tensor | None = None) -> None:
         self.potential, self.draws, self.method = potential, draws, method
         self.num_chains, self.num_samples = draws.u.shape[:2]
         S = self.num_chains * self.num_samples
         self.weights = torch.full((S,), 1.0 / S, dtype=torch.float64) if weights is None else weights
         self.interrupted, self.seconds = draws.interrupted, draws.seconds
         self.num_evaluations, self.log_evidence = draws.num_evaluations, draws.log_evidence
-        self._is_cached = S * potential.x.shape[-2] ** 2 <= CACHED_ENTRIES
 
     @property
     def kind(self) -> str:
@@ -129,11 +120,10 @@ class Posterior(Generic[E_co, C_co]):
     def summary(self) -> Summary:
         """Mean, sd, quantiles, ``n_eff``, ``n_eff_tail`` and ``r_hat`` of every parameter, by name; printed, a table.
 
-        The last three are ArviZ's: effective sample sizes for the centre and for the 5 % and 95 % quantiles, and R-hat
-        by ranks. ``num_divergences``, ``e_bfmi`` and ``tree_depth`` describe the trajectories.
+        Effective sample sizes and R-hat are ArviZ's. ``num_divergences``, ``e_bfmi`` and ``tree_depth`` describe the
+        trajectories.
         """
-        weights = self.weights.reshape(self.num_chains, self.num_samples)
-        return summarize(self.samples_by_chain, weights, self.draws)
+        return summarize(self.samples_by_chain, self.weights, self.draws)
 
     def __repr__(self) -> str:
         head = f"{type(self).__name__}({self.num_chains} chains × {self.num_samples} draws by {self.method}"
@@ -207,30 +197,22 @@ class Posterior(Generic[E_co, C_co]):
                 f"These are draws of {self.method}, an approximation around one mode: there are no modes to weigh. "
                 "Sample with NUTS() or SMC()."
             )
-        return self.reweighted(mode_weights(self.potential, self.draws.u, self.draws.log_density, seed))
+        return self.reweighted(mode_weights(self.potential, self.draws, seed))
 
     def thinned(self, num_draws: int) -> Self:
         """At most ``num_draws`` draws, evenly spaced over each chain, for expensive predictions."""
-        per_chain = max(1, num_draws // self.num_chains)
-        keep = (
-            torch.linspace(0, self.num_samples - 1, min(per_chain, self.num_samples), dtype=torch.float64)
-            .round()
-            .long()
-        )
+        count = min(max(1, num_draws // self.num_chains), self.num_samples)
+        keep = torch.linspace(0, self.num_samples - 1, count, dtype=torch.float64).round().long()
         weights = self.weights.reshape(self.num_chains, self.num_samples)[:, keep].reshape(-1)
         return type(self)(self.potential, self.draws.at(keep), self.method, weights / weights.sum())
 
     def kernel_draws(self) -> KernelDraws:
         """The kernels of all draws, as batches of kernels, with the draws' weights."""
-        lengths = [len(piece) for piece in self._embedding_draws.pieces()]
-        kernels = tuple(embedding.kernel for embedding in self._embedding_draws)
-        return KernelDraws(kernels, self.weights.split(lengths))
+        lengths = [len(piece) for piece in self._pieces()]
+        return KernelDraws(tuple(embedding.kernel for embedding in self.embeddings()), self.weights.split(lengths))
 
     def average_kernel(self, num_draws: int = 20) -> Kernel:
-        """The kernel Σ_s k_s / S over ``num_draws`` draws, selected by weight: for tests averaged over the posterior.
-
-        A posterior given the pooled sample does not depend on which row belongs to which sample, so that a permutation
-        test with this kernel stays exact.
+        """The kernel Σ_s k_s / S over ``num_draws`` draws, selected by weight.
 
         Raises:
             TypeError: if ``num_draws`` is not a whole number.
@@ -239,47 +221,60 @@ class Posterior(Generic[E_co, C_co]):
         check_count("num_draws", num_draws)
         ticks = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
         rows = torch.searchsorted(self.weights.cumsum(0), ticks).clamp_max(len(self.weights) - 1)
-        parts = []
-        for u in self.draws.u.flatten(0, 1)[rows]:
-            part = ScaleKernel(load_one(self.potential, u).kernel).to(self.potential.x)
-            part.outputscale = part.raw_outputscale.new_tensor(1.0 / num_draws)
-            parts.append(part.requires_grad_(False))
-        return AdditiveKernel(*parts)
+        parts = [ScaleKernel(self.potential.loaded(u).kernel) for u in self.draws.u.flatten(0, 1)[rows]]
+        for part in parts:
+            part.to(self.potential.x).outputscale = self.potential.x.new_tensor(1.0 / num_draws)
+        return AdditiveKernel(*parts).requires_grad_(False)
 
     @functools.cached_property
-    def _embedding_draws(self) -> EmbeddingDraws[E_co]:
-        return EmbeddingDraws(self.potential, self.draws.u.flatten(0, 1))
+    def _is_batched(self) -> bool:
+        """Whether a batch of draws gives the same Gram matrices as each draw alone."""
+        potential = self.potential
+        owners = {name.rpartition(".")[0] for name in potential.vector.named}
+        if not all(isinstance(potential.embedding.get_submodule(owner), gpytorch.Module) for owner in owners):
+            return False
+        rows, pair = potential.x[:5], torch.stack([self.draws.u[0, 0], self.draws.u[-1, -1]])
+        try:
+            with torch.no_grad():
+                together = gram(potential.loaded(pair).kernel, rows)
+                alone = torch.stack([gram(potential.loaded(draw).kernel, rows) for draw in pair])
+        except (RuntimeError, ValueError, IndexError):
+            return False
+        return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-6, atol=1e-9)
 
-    def embeddings(self) -> Iterator[E_co]:
-        """Embeddings that together have all draws as their leading batch dimension."""
-        yield from self._embedding_draws
+    def _pieces(self) -> tuple[Tensor, ...]:
+        """The draws of each embedding: ``(b, dimension)``."""
+        size = max(1, BLOCK_ENTRIES // self.potential.x.shape[-2] ** 2) if self._is_batched else 1
+        return tuple(self.draws.u.flatten(0, 1).split(size))
 
-    def conditioned(self) -> Iterator[C_co]:
+    def embeddings(self) -> Iterator[Any]:
+        """Embeddings that together have all draws as their leading batch dimension; or one for each draw, without."""
+        for piece in self._pieces():
+            yield self.potential.loaded(piece if self._is_batched else piece[0])
+
+    def conditioned(self) -> Iterator[Any]:
         """The same, conditioned on the data. They are kept between calls while their matrices are small."""
-        yield from self._cached if self._is_cached else self._attached()
+        is_small = len(self.weights) * self.potential.x.shape[-2] ** 2 <= CACHED_ENTRIES
+        yield from self._cached if is_small else self._attached()
 
-    def each(self, function: Callable[[C_co], Tensor]) -> Tensor:
-        """``function(conditioned)`` for every draw: ``(S, *shape)``.
-
-        ``conditioned`` is the conditioned embedding for a batch of draws, and ``function`` keeps the batch in front.
-        """
+    def each(self, function: Callable[[Any], Tensor]) -> Tensor:
+        """``function(conditioned)`` for every draw, ``(S, *shape)``; conditioned embeddings have batches of draws."""
         with torch.no_grad(), quiet_numbers():
             values = [function(conditioned) for conditioned in self.conditioned()]
-        return torch.cat(values) if self._embedding_draws.is_batched else torch.stack(values)
+        return torch.cat(values) if self._is_batched else torch.stack(values)
 
-    def average(self, function: Callable[[C_co], Tensor]) -> Tensor:
+    def average(self, function: Callable[[Any], Tensor]) -> Tensor:
         """Σ_s w_s function_s: the prediction with the hyperparameters integrated out."""
         return self.weighted_average(self.each(function))
 
     def weighted_average(self, values: Tensor) -> Tensor:
         """Σ_s w_s v_s for ``values`` ``(S, *shape)``."""
-        total: Tensor = torch.tensordot(self.weights.to(values), values, dims=1)
-        return total
+        return torch.tensordot(self.weights.to(values), values, dims=1)  # type: ignore[no-any-return]
 
     @functools.cached_property
-    def _cached(self) -> list[C_co]:
+    def _cached(self) -> list[Any]:
         return list(self._attached())
 
-    def _attached(self) -> Iterator[C_co]:
+    def _attached(self) -> Iterator[Any]:
         # ``attach`` instead of ``condition``: these copies are private, so they need no freezing.
-        return (cast(C_co, embedding.attach(*self.potential.data)) for embedding in self.embeddings())
+        return (embedding.attach(*self.potential.data) for embedding in self.embeddings())

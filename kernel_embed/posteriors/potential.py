@@ -16,19 +16,20 @@ import functools
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeAlias
+from typing import Any, TypeAlias
 
 import gpytorch
 import numpy as np
 import torch
 from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
-from typing_extensions import Never, TypeVar
+from typing_extensions import Never
 
 from ..kernels import DiagonalBoundError
-from ..kernels.initialization import initialize_parts
+from ..kernels.parameters import initialize_parts
 from ..learning.direct import Direct, direct_objective
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..learning.priors import LogPriors
@@ -37,15 +38,9 @@ from ..objectives import Objective
 from ..validation import check_number, check_tensor
 from .priors import PriorSite, constrained, find_sites, log_density, log_priors, on_log_scale, user_name
 
-E_co = TypeVar("E_co", bound=gpytorch.Module, covariant=True, default=gpytorch.Module)
-"""The kind of embedding whose hyperparameters are sampled: a ``gpytorch.Module`` with ``kernel``, ``condition``."""
-
 AnyObjective: TypeAlias = Objective[Never]
 """An objective for any kind of embedding: objectives are contravariant in what they evaluate."""
-
-SITE = "u"
-"""The one site of the chains: all raw parameters in one vector."""
-
+SITE = "u"  # the one site of the chains: all raw parameters in one vector
 REJECTED_ERRORS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAlgError, ValueError)  # type: ignore[attr-defined]
 """Errors of parameters without a valid value; the first evaluation shows every other mistake."""
 
@@ -58,19 +53,14 @@ def quiet_numbers() -> Iterator[None]:
         yield
 
 
-class Potential(Generic[E_co]):
+class Potential:
     """U(u) with its gradient; never changes the embedding it was made from.
 
-    Attributes:
-        embedding: a copy, in the dtype and on the device of ``x``, whose parameters are written by every evaluation.
-        vector: the parameters that are sampled.
-        fixed: parameters that are not, because the objective cannot identify them.
-        sites: the priors.
-        multiplier: c.
-        num_evaluations: of U so far.
-        num_rejected: evaluations at points where the density does not exist.
+    ``vector`` holds the parameters that are sampled, ``fixed`` names those that the objective cannot identify,
+    ``sites`` are the priors, ``multiplier`` is c, and ``num_evaluations`` and ``num_rejected`` count evaluations.
 
     Args:
+        embedding: copied, in the dtype and to the device of ``x``; every evaluation writes parameters to the copy.
         objective: of the posterior.
         x: inputs, ``(n, d)``.
         y: targets, or ``None``.
@@ -92,7 +82,7 @@ class Potential(Generic[E_co]):
 
     def __init__(
         self,
-        embedding: E_co,
+        embedding: gpytorch.Module,
         objective: AnyObjective,
         x: Tensor,
         y: Tensor | None,
@@ -105,7 +95,7 @@ class Potential(Generic[E_co]):
         check_tensor(x, "x")
         x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
         x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
-        self.embedding: E_co = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
+        self.embedding: gpytorch.Module = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
         initialize_parts(self.embedding, x, y)
         on_log_scale(self.embedding)
         self.objective, self.x, self.y = objective, x, y
@@ -153,14 +143,18 @@ class Potential(Generic[E_co]):
         try:
             prior = log_density([site for site in self.sites if not site.is_factor]).item()
             with torch.no_grad():
-                weight = log_density([site for site in self.sites if site.is_factor]).item()
-                weight -= self.multiplier * self.objective(self.embedding, self.x, self.y).sum().item()
+                weight = self.log_factors().item()
         except REJECTED_ERRORS:
             prior = weight = math.nan
-        if not (math.isfinite(prior) and math.isfinite(weight)) or not self._inside():
+        if not math.isfinite(prior + weight) or not self._inside():
             self.num_rejected += 1
             return -math.inf, -math.inf
         return self.power * weight + (self.power - 1.0) * prior, prior
+
+    def log_factors(self) -> Tensor:
+        """−c q, and the log of the priors that are factors, at the parameters as they are."""
+        q = self.objective(self.embedding, self.x, self.y).sum()
+        return log_density([site for site in self.sites if site.is_factor]) - self.multiplier * q
 
     def value(self, u: Vector) -> float:
         """U(u)."""
@@ -173,6 +167,20 @@ class Potential(Generic[E_co]):
         value, gradient = self.by_autograd(u) if direct is None else direct
         return (value, gradient) if self.power == 1.0 else (self.power * value, self.power * gradient)
 
+    def by_autograd(self, u: Vector) -> tuple[float, Vector]:
+        """U(u) / s and its gradient through the embedding and its objective."""
+        self._write(u)
+        try:
+            total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - self.log_prior()
+            total.backward()
+            value, gradient = total.item(), self.vector.gradient()
+        except REJECTED_ERRORS:
+            value = math.nan
+        if math.isfinite(value) and np.isfinite(gradient).all() and self._inside():
+            return value, gradient
+        self.num_rejected += 1
+        return math.inf, np.zeros(self.dimension)
+
     def _evaluate_directly(self, u: Vector, with_gradient: bool = True) -> tuple[float, Vector] | None:
         """U(u) / s and its gradient without modules and graph; ``None`` if the autograd path must decide."""
         q = None if self._direct is None else self._direct(u, with_gradient)
@@ -181,11 +189,10 @@ class Potential(Generic[E_co]):
         priors, c = self._log_priors, self.multiplier
         prior = self._log_prior_by_autograd(u) if priors is None else priors.value_and_derivative(u, np.exp(u))
         value = c * sum(q.terms) - prior[0]
-        gradient = c * q.gradient - prior[1] if with_gradient else q.gradient
         if not math.isfinite(value):
             return None
         self.num_evaluations += 1
-        return value, gradient
+        return value, c * q.gradient - prior[1] if with_gradient else q.gradient
 
     def _log_prior_by_autograd(self, u: Vector) -> tuple[float, Vector]:
         self.vector.set(u)
@@ -210,19 +217,6 @@ class Potential(Generic[E_co]):
         # Workspaces are not pickled.
         return {name: value for name, value in vars(self).items() if name not in ("_direct", "_log_priors")}
 
-    def by_autograd(self, u: Vector) -> tuple[float, Vector]:
-        """U(u) / s and its gradient through the embedding and its objective."""
-        self._write(u)
-        try:
-            total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - self.log_prior()
-            total.backward()
-        except REJECTED_ERRORS:
-            return self._rejection()
-        value, gradient = total.item(), self.vector.gradient()
-        if not (math.isfinite(value) and np.isfinite(gradient).all() and self._inside()):
-            return self._rejection()
-        return value, gradient
-
     def __call__(self, z: Mapping[str, Tensor]) -> Tensor:
         """U as a function of Pyro's dictionary of sites, differentiable."""
         u = z[SITE]
@@ -242,6 +236,21 @@ class Potential(Generic[E_co]):
             values[name] = piece.to(parameter)
             start += parameter.numel()
         return values
+
+    def loaded(self, u: Tensor) -> Any:
+        """A copy of the embedding with one draw ``(dimension,)``, or ``(S, dimension)`` as leading batch dimension."""
+        self.vector.clear_gradient()
+        embedding, batch, sampled = copy.deepcopy(self.embedding), u.shape[:-1], self.pieces(u)
+        for name, parameter in list(embedding.named_parameters()):
+            owner, _, leaf = name.rpartition(".")
+            module = embedding.get_submodule(owner)
+            if not batch or isinstance(module, gpytorch.Module):
+                value = sampled.get(name, parameter.detach().expand(batch + parameter.shape))
+                module._parameters[leaf] = torch.nn.Parameter(value.to(parameter).clone())
+        for module in embedding.modules():
+            if isinstance(module, Kernel) and hasattr(module, "_batch_shape"):
+                module._batch_shape = batch + module._batch_shape
+        return embedding.requires_grad_(False)
 
     def unconstrained(self, values: Mapping[str, Tensor]) -> Vector:
         """The raw vector of values that users see; parameters that are not named keep what they have.
@@ -274,7 +283,3 @@ class Potential(Generic[E_co]):
             if constraint is not None and not constraint.enforced and not constraint.check(raw):
                 return False
         return True
-
-    def _rejection(self) -> tuple[float, Vector]:
-        self.num_rejected += 1
-        return math.inf, np.zeros(self.dimension)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -9,7 +10,6 @@ import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
-from typing_extensions import TypeVar
 
 from ..embeddings import (
     BayesianMeanEmbedding,
@@ -23,19 +23,67 @@ from ..embeddings import (
     Witness,
     clip_normalize,
 )
-from ..embeddings.distribution import Distribution, support_of
-from ..embeddings.probabilities import resampled_rows
+from ..embeddings.distribution import Distribution, resampled_rows, support_of
 from ..objectives import Objective, calibrate
 from ..validation import check_features
-from .mixture import GaussianMixture, gaussian_mixture
+from .gaussian import GaussianMixture, gaussian_mixture
 from .posterior import Posterior
-
-Conditional_co = TypeVar("Conditional_co", bound=ConditionalEmbedding, covariant=True, default=ConditionalEmbedding)
-Conditioned_co = TypeVar("Conditioned_co", bound=ConditionedEmbedding, covariant=True, default=ConditionedEmbedding)
 
 MulticlassObjective: TypeAlias = Objective[ConditionedMulticlass]
 ConditionalObjective: TypeAlias = Objective[ConditionedEmbedding]
 MeanObjective: TypeAlias = Objective[ConditionedMeanEmbedding]
+
+
+class ConditionalPosterior(Posterior, ConditionalPredictor):
+    """A posterior over the hyperparameters of a :class:`kernel_embed.ConditionalEmbedding`.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> x = torch.rand(20, 1, dtype=torch.float64)
+        >>> embedding, few = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()), {"num_samples": 10}
+        >>> posterior = ke.sample_posterior(embedding, ke.LeaveOneOutScore(), x, x[:, 0], sampler=ke.Laplace(), **few)
+        >>> posterior.mean(x[:3]).shape
+        torch.Size([3, 1])
+    """
+
+    def mean(self, x: Tensor) -> Tensor:
+        """E[Y | X = x], averaged over draws: ``(t, m)``."""
+        return self.average(lambda conditioned: conditioned.mean(x))
+
+    def distribution(self, x: Tensor) -> Distribution:
+        """P(Y | X = x) of a real target: the distribution functions averaged over draws."""
+        return Distribution(self._support, self.average(lambda conditioned: conditioned.distribution(x).F))
+
+    def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
+        """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one conditioned embedding."""
+        return self.average(lambda conditioned: conditioned.expectation(g, x))
+
+    def row_weights(self, x: Tensor) -> Tensor:
+        """w(x) = A⁻¹k(x), the weights of the training rows at ``x``, averaged over draws: ``(n, t)``.
+
+        For one embedding this is ``weights(x)``; the ``weights`` of a posterior are those of its draws.
+        """
+        return self.average(lambda conditioned: conditioned.weights(x))
+
+    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y.
+
+        Raises:
+            TypeError: if ``k`` or ``seed`` is not a whole number.
+            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
+        """
+        return resampled_rows(self.row_weights(x), k, seed)
+
+    def leave_one_out_distribution(self) -> Distribution:
+        """P(Y | X = x_i) of a real target without row i, averaged over draws, which themselves depend on all rows."""
+        F = self.average(lambda conditioned: conditioned.leave_one_out_distribution().F)
+        return Distribution(self._support, F)
+
+    @property
+    def _support(self) -> Tensor:
+        y = self.potential.y
+        assert y is not None  # a conditional embedding has targets
+        return support_of(y.reshape(-1).to(self.potential.x))
 
 
 class EntropyParts(NamedTuple):
@@ -58,66 +106,7 @@ class EntropyParts(NamedTuple):
     epistemic: Tensor
 
 
-class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], ConditionalPredictor):
-    """A posterior over the hyperparameters of a :class:`kernel_embed.ConditionalEmbedding`.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(20, 1, dtype=torch.float64)
-        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel())
-        >>> objective = ke.LeaveOneOutScore()
-        >>> posterior = ke.sample_posterior(embedding, objective, x, x[:, 0], num_samples=10, sampler=ke.Laplace())
-        >>> posterior.mean(x[:3]).shape
-        torch.Size([3, 1])
-    """
-
-    def mean(self, x: Tensor) -> Tensor:
-        """E[Y | X = x], averaged over draws: ``(t, m)``."""
-        return self._average(lambda conditioned: conditioned.mean(x))
-
-    def distribution(self, x: Tensor) -> Distribution:
-        """P(Y | X = x) of a real target: the distribution functions averaged over draws."""
-        return Distribution(self._support, self._average(lambda conditioned: conditioned.distribution(x).F))
-
-    def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
-        """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one conditioned embedding."""
-        return self._average(lambda conditioned: conditioned.expectation(g, x))
-
-    def row_weights(self, x: Tensor) -> Tensor:
-        """w(x) = A⁻¹k(x), the weights of the training rows at ``x``, averaged over draws: ``(n, t)``.
-
-        For one embedding this is ``weights(x)``; the ``weights`` of a posterior are those of its draws.
-        """
-        return self._average(lambda conditioned: conditioned.weights(x))
-
-    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
-        """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y.
-
-        Raises:
-            TypeError: if ``k`` or ``seed`` is not a whole number.
-            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
-        """
-        return resampled_rows(self.row_weights(x), k, seed)
-
-    def leave_one_out_distribution(self) -> Distribution:
-        """P(Y | X = x_i) of a real target by embeddings without row i, averaged over draws.
-
-        The draws themselves depend on every row.
-        """
-        F = self._average(lambda conditioned: conditioned.leave_one_out_distribution().F)
-        return Distribution(self._support, F)
-
-    def _average(self, function: Callable[[ConditionedEmbedding], Tensor]) -> Tensor:
-        return self.average(function)  # a lambda may not have the covariant type variable as its parameter
-
-    @property
-    def _support(self) -> Tensor:
-        y = self.potential.y
-        assert y is not None  # a conditional embedding has targets
-        return support_of(y.reshape(-1).to(self.potential.x))
-
-
-class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior[MulticlassEmbedding, ConditionedMulticlass]):
+class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior):
     """A posterior over the hyperparameters of a :class:`kernel_embed.MulticlassEmbedding`: an averaged classifier.
 
     Example:
@@ -167,7 +156,28 @@ class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior[MulticlassEm
         return EntropyParts(total, aleatoric, total - aleatoric)
 
 
-class MeanPosterior(Posterior[BayesianMeanEmbedding, ConditionedMeanEmbedding]):
+class FunctionPosterior(abc.ABC):
+    """A function with a Gaussian for each draw: a mean embedding, or a witness function.
+
+    Example:
+        >>> issubclass(MeanPosterior, FunctionPosterior)
+        True
+    """
+
+    @abc.abstractmethod
+    def mixture(self, x: Tensor) -> GaussianMixture:
+        """The function at the points ``x`` ``(t, d)``: one Gaussian for each draw."""
+
+    def __call__(self, x: Tensor) -> MultivariateNormal:
+        """The Gaussian with the mean and the covariance of :meth:`mixture`."""
+        return self.mixture(x).matched
+
+    def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
+        """The central interval of probability ``level`` of the mixture, at each point."""
+        return self.mixture(x).band(level)
+
+
+class MeanPosterior(FunctionPosterior, Posterior):
     """A posterior over the hyperparameters of a :class:`kernel_embed.BayesianMeanEmbedding`.
 
     Example:
@@ -176,67 +186,38 @@ class MeanPosterior(Posterior[BayesianMeanEmbedding, ConditionedMeanEmbedding]):
         >>> x = torch.randn(20, 1, dtype=torch.float64)
         >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=10, sampler=ke.Laplace())
         >>> low, high = posterior.band(x[:3])
-        >>> bool((low < high).all())
-        True
+        >>> bool((low < high).all()), posterior.witness(x[:10], x[10:])(x[:3]).mean.shape
+        (True, torch.Size([3]))
     """
 
     def mixture(self, x: Tensor) -> GaussianMixture:
         """The posterior of μ at the points ``x`` ``(t, d)``: one Gaussian for each draw."""
         return gaussian_mixture((c(x) for c in self.conditioned()), self.weights)
 
-    def __call__(self, x: Tensor) -> MultivariateNormal:
-        """The Gaussian with the mean and the covariance of :meth:`mixture`."""
-        return self.mixture(x).matched
-
     def mean(self, x: Tensor) -> Tensor:
         """The mean of μ at ``x``, averaged over draws: ``(t,)``."""
         return self.average(lambda conditioned: conditioned.mean(x))
 
-    def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
-        """The central interval of probability ``level`` of the mixture, at each point."""
-        return self.mixture(x).band(level)
+    def witness(self, x: Tensor, y: Tensor) -> FunctionPosterior:
+        """μ_P − μ_Q for samples ``x`` of P and ``y`` of Q, with the hyperparameters integrated out.
 
-    def witness(self, x: Tensor, y: Tensor) -> WitnessPosterior:
-        """μ_P − μ_Q for samples ``x`` of P and ``y`` of Q, with the hyperparameters integrated out."""
-        return WitnessPosterior(self, x, y)
+        Raises:
+            TypeError: if a sample is not a tensor of real numbers.
+            ValueError: if a sample is empty or not finite.
+        """
+        return WitnessPosterior(self, check_features(x, "x"), check_features(y, "y"))
 
 
-class WitnessPosterior:
-    """The witness function averaged over draws; made by :meth:`kernel_embed.posteriors.MeanPosterior.witness`.
-
-    Args:
-        posterior: over hyperparameters learned on the pooled sample.
-        x: the sample of P, ``(n, d)``.
-        y: the sample of Q, ``(m, d)``.
-
-    Raises:
-        TypeError: if a sample is not a tensor of real numbers.
-        ValueError: if a sample is empty or not finite.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.randn(15, 1, dtype=torch.float64), 2 + torch.randn(15, 1, dtype=torch.float64)
-        >>> embedding, xy = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), torch.cat([x, y])
-        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), xy, num_samples=5, sampler=ke.Laplace())
-        >>> posterior.witness(x, y)(torch.zeros(1, 1, dtype=torch.float64)).mean.shape
-        torch.Size([1])
-    """
+class WitnessPosterior(FunctionPosterior):
+    """The witness of samples x of P and y of Q."""
 
     def __init__(self, posterior: MeanPosterior, x: Tensor, y: Tensor) -> None:
-        self.posterior, self.x, self.y = posterior, check_features(x, "x"), check_features(y, "y")
+        self.posterior, self.x, self.y = posterior, x, y
 
-    def mixture(self, points: Tensor) -> GaussianMixture:
-        """The witness at ``points`` ``(t, d)``: one Gaussian for each draw."""
-        witnesses = (Witness(embedding, self.x, self.y)(points) for embedding in self.posterior.embeddings())
+    def mixture(self, x: Tensor) -> GaussianMixture:
+        """The witness at the points ``x`` ``(t, d)``: one Gaussian for each draw."""
+        witnesses = (Witness(embedding, self.x, self.y)(x) for embedding in self.posterior.embeddings())
         return gaussian_mixture(witnesses, self.posterior.weights)
-
-    def __call__(self, points: Tensor) -> MultivariateNormal:
-        """The Gaussian with the mean and the covariance of :meth:`mixture`."""
-        return self.mixture(points).matched
-
-    def band(self, points: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
-        """The central interval of probability ``level`` of the mixture, at each point."""
-        return self.mixture(points).band(level)
 
 
 POSTERIORS: dict[type[gpytorch.Module], type[Posterior]] = {

@@ -56,12 +56,6 @@ def on_log_scale(embedding: gpytorch.Module) -> None:
             raw.copy_(logarithmic.inverse_transform(value))
 
 
-def is_exponential(embedding: gpytorch.Module, parameter: str) -> bool:
-    """Whether θ = b + exp(u) for this parameter, so that log ∂θ/∂u is u itself."""
-    constraint: Interval | None = embedding.constraint_for_parameter_name(parameter)
-    return isinstance(constraint, GreaterThan) and constraint._transform is torch.exp
-
-
 def user_name(parameter: str) -> str:
     """``kernel.lengthscale`` for ``kernel.raw_lengthscale``."""
     head, dot, leaf = parameter.rpartition(".")
@@ -78,16 +72,9 @@ def constrained(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Tens
 class PriorSite:
     """One prior, and the parameter it is a density of.
 
-    Attributes:
-        name: of the value v, as users write it: ``kernel.lengthscale``.
-        parameter: the name of the raw parameter u that v is a function of; ``None`` for a factor.
-        raw: u itself.
-        prior: the density of v.
-        module: argument of the closure.
-        closure: v as a function of ``module``.
-        setter: writes v into ``module``.
-        is_default: whether the prior is a default one.
-        on_log_scale: whether v = b + exp(u), so that log ∂v/∂u is u itself.
+    ``name`` is that of v, as users write it, ``parameter`` that of the raw u that v is a function of, ``raw``; both
+    are ``None`` for a factor, which only multiplies the density. v is ``closure(module)``, and ``setter`` writes it.
+    With ``on_log_scale``, v = b + exp(u), so that log ∂v/∂u is u itself.
     """
 
     name: str
@@ -102,7 +89,7 @@ class PriorSite:
 
     @property
     def is_factor(self) -> bool:
-        """Whether the prior only multiplies the density: nothing is drawn from it."""
+        """Whether nothing is drawn from the prior."""
         return self.raw is None
 
     def value(self) -> Tensor:
@@ -121,15 +108,14 @@ class PriorSite:
         if self.raw is not None and not bool(torch.isfinite(self.raw).all()):
             raise ValueError(f"No parameter gives {self.name} the value {value.tolist()}.")
 
-    def draw(self, count: int | None = None) -> Tensor:
+    def draw(self, *count: int) -> Tensor:
         """A draw of v from its prior, or ``count`` of them, with the global generator."""
         shape = self.value().shape
-        many = torch.Size(() if count is None else (count,))
         try:
             with torch.no_grad():
                 base = torch.Size(self.prior.batch_shape) + torch.Size(self.prior.event_shape)
                 lead = shape if base.numel() == 1 else shape[: len(shape) - len(base)]
-                value: Tensor = self.prior.sample(many + lead).reshape(many + shape)
+                value: Tensor = self.prior.sample(torch.Size(count) + lead).reshape(torch.Size(count) + shape)
                 return value
         except (NotImplementedError, AttributeError) as error:
             raise TypeError(
@@ -212,26 +198,32 @@ def _number(value: Tensor) -> str:
 def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[PriorSite]:
     """The priors of ``embedding``, and default ones for the parameters of ``vector`` that have none."""
     sites: list[PriorSite] = []
-    owned: set[str] = set()
+    owned: set[str | None] = {None}
     for name, module, prior, closure, setter in embedding.named_priors():
-        inputs = _inputs(closure(module), vector)
-        parameter = _single_input(closure(module), inputs)
-        title = name.removesuffix("_prior")
-        if parameter is not None and parameter not in owned:
-            owned.add(parameter)
-            raw = vector.named[parameter]
-            same = torch.equal(closure(module), constrained(embedding, parameter, raw))
-            title = user_name(parameter) if same else title
-            logarithmic = same and is_exponential(embedding, parameter)
-            sites.append(PriorSite(title, parameter, raw, prior, module, closure, setter, False, logarithmic))
-        elif inputs:
-            sites.append(PriorSite(title, None, None, prior, module, closure, setter))
-    for site in sites:
+        value = closure(module)
+        inputs = _inputs(value, vector)
+        parameter, title = _single_input(value, inputs), name.removesuffix("_prior")
         # Values outside the support have density −∞ or NaN, which is a rejection: torch need not validate each one.
-        site.prior._validate_args = False
+        prior._validate_args = False
+        if parameter is None or parameter in owned:
+            if inputs:
+                sites.append(PriorSite(title, None, None, prior, module, closure, setter))
+            continue
+        owned.add(parameter)
+        is_theta = torch.equal(value, constrained(embedding, parameter, inputs[parameter]))
+        site = PriorSite(title, parameter, inputs[parameter], prior, module, closure, setter)
+        if is_theta:
+            site.name, site.on_log_scale = user_name(parameter), _is_exponential(embedding, parameter)
+        sites.append(site)
     without = [name for name in vector.named if name not in owned]
     _warn_networks(embedding, [name for name in without if is_in_network(embedding, name)])
     return sites + [_default_site(embedding, name, vector.named[name]) for name in without]
+
+
+def _is_exponential(embedding: gpytorch.Module, parameter: str) -> bool:
+    """Whether θ = b + exp(u) for this parameter."""
+    constraint: Interval | None = embedding.constraint_for_parameter_name(parameter)
+    return isinstance(constraint, GreaterThan) and constraint._transform is torch.exp
 
 
 def _inputs(value: Tensor, vector: ParameterVector) -> dict[str, Tensor]:
@@ -266,7 +258,7 @@ def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Pr
     def setter(module: gpytorch.Module, value: Tensor) -> None:
         raw.copy_(value if constraint is None else constraint.inverse_transform(value))
 
-    logarithmic = is_exponential(embedding, parameter)
+    logarithmic = _is_exponential(embedding, parameter)
     return PriorSite(user_name(parameter), parameter, raw, prior, embedding, closure, setter, True, logarithmic)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Protocol
+import math
+from collections.abc import Callable, Mapping
 
 import gpytorch
 import pyro
@@ -18,14 +18,7 @@ from torch.distributions import Distribution, LogNormal, TransformedDistribution
 from ..linalg.derivatives import with_gradient
 from ..validation import check_features
 from .potential import REJECTED_ERRORS, AnyObjective, Potential, quiet_numbers
-from .priors import PriorSite, describe, log_density
-
-
-class PyroModel(Protocol):
-    """Result of :func:`pyro_model`."""
-
-    def __call__(self, values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Sample the hyperparameters that have no ``values``, and return all of them by name."""
+from .priors import PriorSite, describe
 
 
 def pyro_model(
@@ -36,7 +29,7 @@ def pyro_model(
     *,
     temperature: float = 1.0,
     name: str = "",
-) -> PyroModel:
+) -> Callable[..., dict[str, Tensor]]:
     """A Pyro model that samples every hyperparameter from its prior and adds −c q to the log density of the program.
 
     Call it inside your own model, or pass it to any of Pyro's algorithms. Its gradient is one node of the graph; the
@@ -73,6 +66,7 @@ def pyro_model(
     potential = Potential(embedding, objective, check_features(x), y, temperature)
     owned = [site for site in potential.sites if not site.is_factor]
     priors = {site.name: _pyro_prior(site) for site in owned}
+    shapes = {site.name: site.value().shape for site in owned}
 
     def model(values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         if torch.jit.is_tracing():  # type: ignore[attr-defined]
@@ -80,22 +74,23 @@ def pyro_model(
                 "pyro_model cannot be compiled: it factorizes matrices outside of the graph. Use Trace_ELBO instead of "
                 "JitTrace_ELBO, and leave out jit_compile=True."
             )
-        fixed = _reshaped(owned, values or {})
-        sites = {
-            site.name: fixed[site.name] if site.name in fixed else pyro.sample(name + site.name, priors[site.name])
-            for site in owned
-        }
+        fixed = _reshaped(shapes, values or {})
+        sites = {key: fixed[key] if key in fixed else pyro.sample(name + key, prior) for key, prior in priors.items()}
+        # Values have batch dimensions in front of their shapes: particles, or a plate.
+        batches = [value.shape[: value.dim() - len(shapes[key])] for key, value in sites.items()]
+        batch = torch.broadcast_shapes(*batches)
+        parts = [value.expand((*batch, *shapes[key])).reshape((*batch, -1)) for key, value in sites.items()]
+        rows = torch.cat(parts, dim=-1).flatten(0, -2) if batch else torch.cat(parts, dim=-1).unsqueeze(0)
         with quiet_numbers():
-            factor = _log_factors(potential, owned, sites)
-        pyro.factor(f"{name}objective", factor)
+            factors = torch.stack([_log_factor(potential, owned, row) for row in rows])
+        pyro.factor(f"{name}objective", factors.reshape(batch))
         return sites
 
     return model
 
 
-def _reshaped(owned: list[PriorSite], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _reshaped(shapes: Mapping[str, torch.Size], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The user's values, in the shapes of their sites."""
-    shapes = {site.name: site.value().shape for site in owned}
     reshaped = {}
     for name, value in values.items():
         is_value = name in shapes and isinstance(value, Tensor)
@@ -112,41 +107,30 @@ def _reshaped(owned: list[PriorSite], values: Mapping[str, Tensor]) -> dict[str,
     return reshaped
 
 
-def _log_factors(potential: Potential, owned: list[PriorSite], values: Mapping[str, Tensor]) -> Tensor:
-    """−c q and the priors that are factors, for each element of the batch of values: particles, or a plate."""
-    shapes = {site.name: site.value().shape for site in owned}
-    for name, value in values.items():
-        if value.shape[value.dim() - len(shapes[name]) :] != shapes[name]:
-            raise ValueError(f"{name} has shape {tuple(value.shape)}, which does not end in {tuple(shapes[name])}.")
-    batches = [value.shape[: value.dim() - len(shapes[name])] for name, value in values.items()]
-    batch = torch.broadcast_shapes(*batches)
-    parts = [value.expand((*batch, *shapes[name])).reshape((*batch, -1)) for name, value in values.items()]
-    rows = torch.cat(parts, dim=-1).reshape(-1, sum(shape.numel() for shape in shapes.values()))
-    factors = torch.stack([_log_factor(potential, owned, row) for row in rows])
-    return factors.reshape(batch)
-
-
 def _log_factor(potential: Potential, owned: list[PriorSite], flat: Tensor) -> Tensor:
-    """The factor of one element, with its gradient in v, (∂/∂u) / (∂v/∂u)."""
+    """−c q and the priors that are factors at the values ``flat`` of all sites; −∞ if they are rejected."""
+    value, gradient = -math.inf, torch.zeros_like(flat.detach())
     try:
-        _set(owned, flat.detach())
-        potential.vector.clear_gradient()
-        total = _factor(potential)
+        raws, values = _set(owned, flat)
+        total = potential.log_factors()
+        slopes = torch.autograd.grad([v.sum() for v in values], raws)
         if total.requires_grad:
-            total.backward()
-        gradient = torch.cat([_gradient(site).reshape(-1) for site in owned])
-        value = total.item()
+            by_raw = torch.autograd.grad(total, raws, allow_unused=True, materialize_grads=True)
+            gradient = torch.cat([(g / slope).reshape(-1) for g, slope in zip(by_raw, slopes, strict=True)])
+        value = total.item() if bool(torch.isfinite(gradient).all()) else value
     except REJECTED_ERRORS:
-        value, gradient = float("-inf"), torch.zeros_like(flat.detach())
-    if not bool(torch.isfinite(gradient).all()):
-        value, gradient = float("-inf"), torch.zeros_like(flat.detach())
+        pass
+    if value == -math.inf:
+        gradient = torch.zeros_like(flat.detach())
     return with_gradient(flat, value, gradient, functools.partial(_differentiable_factor, potential, owned))
 
 
-def _set(owned: list[PriorSite], flat: Tensor) -> None:
-    sizes = [site.value().numel() for site in owned]
-    for site, value in zip(owned, flat.split(sizes), strict=True):
-        site.set(value.reshape(site.value().shape))
+def _set(owned: list[PriorSite], flat: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Write the values into the embedding; returns u and v of every site."""
+    shapes = [site.value().shape for site in owned]
+    for site, shape, value in zip(owned, shapes, flat.detach().split([s.numel() for s in shapes]), strict=True):
+        site.set(value.reshape(shape))
+    return [site.raw for site in owned if site.raw is not None], [site.value() for site in owned]
 
 
 def _differentiable_factor(potential: Potential, owned: list[PriorSite], flat: Tensor) -> Tensor:
@@ -154,48 +138,31 @@ def _differentiable_factor(potential: Potential, owned: list[PriorSite], flat: T
 
     u(v) is expanded to second order, which has the same first and second derivatives.
     """
-    _set(owned, flat.detach())
-    raws = {}
-    for site, value in zip(owned, flat.split([site.value().numel() for site in owned]), strict=True):
-        assert site.raw is not None
-        assert site.parameter is not None
-        v = site.value()
-        (slope,) = torch.autograd.grad(v.sum(), site.raw, create_graph=True)
+    raws, values = _set(owned, flat)
+    parameters = {}
+    for site, raw, v, own in zip(owned, raws, values, flat.split([v.numel() for v in values]), strict=True):
+        (slope,) = torch.autograd.grad(v.sum(), raw, create_graph=True)
         curvature = torch.zeros_like(slope)
         if slope.requires_grad:
-            (curvature,) = torch.autograd.grad(slope.sum(), site.raw)
-        slope, step = slope.detach(), value.reshape(v.shape) - v.detach()
-        raws[site.parameter] = site.raw.detach() + step / slope - 0.5 * curvature * step.square() / slope.pow(3)
-    total: Tensor = torch.func.functional_call(_Factor(potential), {f"embedding.{k}": v for k, v in raws.items()}, ())
+            (curvature,) = torch.autograd.grad(slope.sum(), raw)
+        slope, step = slope.detach(), own.reshape(v.shape) - v.detach()
+        u = raw.detach() + step / slope - 0.5 * curvature * step.square() / slope.pow(3)
+        parameters[f"embedding.{site.parameter}"] = u
+    total: Tensor = torch.func.functional_call(_Factor(potential), parameters, ())
     return total
 
 
 class _Factor(torch.nn.Module):
-    """−c q and the priors that are factors, as a module whose parameters can be replaced."""
+    """The factor as a module whose parameters can be replaced."""
 
     def __init__(self, potential: Potential) -> None:
         super().__init__()
         self.embedding = potential.embedding
-        self._potential = [potential]  # in a list: not a part of the module
+        self.log_factors = potential.log_factors
 
     def forward(self) -> Tensor:
         """The factor at the parameters that the embedding has."""
-        return _factor(self._potential[0])
-
-
-def _factor(potential: Potential) -> Tensor:
-    total = -potential.multiplier * potential.objective(potential.embedding, potential.x, potential.y).sum()
-    factors = [site for site in potential.sites if site.is_factor]
-    return total + log_density(factors) if factors else total
-
-
-def _gradient(site: PriorSite) -> Tensor:
-    """(∂/∂u) / (∂v/∂u); zero for a parameter that the objective does not use."""
-    assert site.raw is not None
-    if site.raw.grad is None:
-        return torch.zeros_like(site.raw)
-    (slope,) = torch.autograd.grad(site.value().sum(), site.raw)
-    return site.raw.grad / slope
+        return self.log_factors()
 
 
 def _pyro_prior(site: PriorSite) -> TorchDistribution:

@@ -20,10 +20,10 @@ from torch import Tensor
 from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
 from ..learning.parameters import Vector
 from ..objectives import Objective
-from ..progress import progress_bar
-from ..resources import enabled_gradients, few_threads, usable_for_gradients
+from ..runtime import enabled_gradients, few_threads, progress_bar, usable_for_gradients
 from ..validation import check_count, check_features, check_seed
-from .diagnostics import warn_diagnostics
+from .draws import Draws, problems
+from .nuts import NUTS
 from .posterior import Posterior
 from .potential import AnyObjective, Potential, quiet_numbers
 from .predictors import (
@@ -36,8 +36,7 @@ from .predictors import (
     MulticlassPosterior,
 )
 from .priors import PosteriorWarning, PriorSite, describe, prior_draw, user_name
-from .sampler import Checkpoint, Plan, Sampler, check_draws
-from .samplers.nuts import NUTS
+from .sampler import Checkpoint, Plan, Sampler
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,11 +45,9 @@ Path: TypeAlias = str | os.PathLike[str]
 Initial: TypeAlias = Literal["prior", "current"] | Mapping[str, Tensor]
 MAX_TRIES = 200
 SUPPORT_DRAWS = 1000
-MAX_OUTSIDE = 0.005
-"""Share of the prior mass outside the constraint above which there is a warning."""
-
-_LOCK = threading.RLock()
-"""Pyro draws from torch's global generator, so that only one thread samples at a time."""
+CHECKPOINT_FORMAT = 2  # of the state of a chain in a file
+MAX_OUTSIDE = 0.005  # share of the prior mass outside the constraint above which there is a warning
+_LOCK = threading.RLock()  # Pyro draws from torch's global generator, so that only one thread samples at a time
 
 
 class Settings(TypedDict, total=False):
@@ -185,14 +182,31 @@ def sample_posterior(
             started = time.perf_counter()
             draws = sampler.sample(potential, plan)
             seconds = time.perf_counter() - started
-    check_draws(draws, sampler, potential.dimension)
+    _check_draws(draws, sampler, potential.dimension)
     counts = {name: getattr(potential, name) for name in ("num_evaluations", "num_rejected")}
     draws = dataclasses.replace(draws, seconds=seconds, **counts)
-    kind = next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)
-    posterior = kind(potential, draws, sampler.name)
+    posterior = posterior_class(embedding)(potential, draws, sampler.name)
     if not sampler.is_independent:
-        warn_diagnostics(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None))
+        for problem in problems(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None)):
+            warnings.warn(problem, PosteriorWarning, stacklevel=3)
     return posterior
+
+
+def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
+    """The class of posteriors of this embedding."""
+    return next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)
+
+
+def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
+    """Check the result of a user's sampler."""
+    if not isinstance(draws, Draws):
+        raise TypeError(f"{sampler!r} must return Draws, not {type(draws).__name__}.")
+    shape = tuple(draws.u.shape)
+    if len(shape) != 3 or shape[-1] != dimension or 0 in shape:
+        raise ValueError(f"u of {sampler!r} must have the shape (num_chains, num_samples, {dimension}), not {shape}.")
+    for name, values in (("log_density", draws.log_density), ("diverging", draws.diverging)):
+        if values.shape != draws.u.shape[:2]:
+            raise ValueError(f"{name} of {sampler!r} must have the shape {shape[:2]}, not {tuple(values.shape)}.")
 
 
 def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | None, warmup_steps: int) -> Checkpoint:
@@ -202,6 +216,7 @@ def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | 
         raise ValueError(f"checkpoint= needs NUTS() and a seed, not {problem}. Give both, or no checkpoint.")
     data = " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data)
     identity = {
+        "format": CHECKPOINT_FORMAT,
         "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.power!r}",
         "priors": {site.name: site.describe() for site in potential.sites},
         "data": data,
@@ -215,19 +230,23 @@ def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | 
 
 def starting_points(potential: Potential, initial: Initial, num_chains: int, seed: int) -> list[Vector]:
     """One raw vector for each chain; ``initial`` and ``seed`` as in :func:`kernel_embed.sample_posterior`."""
-    current = potential.vector.get()
-    if isinstance(initial, Mapping):
-        points = [_initial_values(potential, current, initial, chain, num_chains) for chain in range(num_chains)]
-    elif initial == "current":
-        points = [current.copy() for _ in range(num_chains)]
-    elif initial == "prior":
-        points = prior_draws(potential, num_chains, seed)
-    else:
+    if initial == "prior":
+        return prior_draws(potential, num_chains, seed)
+    if not isinstance(initial, Mapping) and initial != "current":
         raise ValueError(f"initial must be 'prior', 'current' or a dictionary of values by name, not {initial!r}.")
-    for point in points:
-        if not math.isfinite(potential.value(point)):
-            values = potential.constrained(torch.from_numpy(point)).items()
-            text = ", ".join(f"{name} = {value.flatten()[:4].tolist()}" for name, value in values)
+    current, points = potential.vector.get(), []
+    dims = {name: value.dim() for name, value in potential.constrained(torch.from_numpy(current)).items()}
+    for chain in range(num_chains):
+        values = {} if initial == "current" else {name: torch.as_tensor(value) for name, value in initial.items()}
+        for name, value in values.items():
+            by_chain = value.dim() > dims.get(name, 0) and value.shape[0] == num_chains
+            if by_chain or (value.dim() == 1 and len(value) == num_chains > 1):
+                values[name] = value[chain]
+        potential.vector.set(current)
+        points.append(potential.unconstrained(values))
+        if not math.isfinite(potential.value(points[-1])):
+            start = potential.constrained(torch.from_numpy(points[-1])).items()
+            text = ", ".join(f"{name} = {value.flatten()[:4].tolist()}" for name, value in start)
             raise ValueError(
                 f"The posterior density is not finite at the starting point {text}. Start elsewhere: initial='prior', "
                 "or other values."
@@ -255,19 +274,6 @@ def prior_draws(potential: Potential, count: int, seed: int) -> list[Vector]:
     return points
 
 
-def _initial_values(
-    potential: Potential, current: Vector, initial: Mapping[str, Tensor], chain: int, num_chains: int
-) -> Vector:
-    potential.vector.set(current)
-    dims = {name: value.dim() for name, value in potential.constrained(torch.from_numpy(current)).items()}
-    values = {name: torch.as_tensor(value) for name, value in initial.items()}
-    for name, value in values.items():
-        by_chain = value.dim() > dims.get(name, 0) and value.shape[0] == num_chains
-        if by_chain or (value.dim() == 1 and len(value) == num_chains > 1):
-            values[name] = value[chain]
-    return potential.unconstrained(values)
-
-
 def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
     """Warn of priors with mass outside the constraint of their parameter, by draws with the global generator."""
     for site in sites:
@@ -279,16 +285,14 @@ def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
         except TypeError:
             continue
         share = float((~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))).double().mean())
+        prior = f"{describe(site.prior)} on {site.name}"
         if share > 1.0 - MAX_OUTSIDE:
-            raise ValueError(
-                f"All draws from the prior {describe(site.prior)} on {site.name} lie outside its constraint "
-                f"{constraint}. Change one of them."
-            )
+            raise ValueError(f"All draws from the prior {prior} lie outside its constraint {constraint}. Change one.")
         if share > MAX_OUTSIDE:
             warnings.warn(
-                f"The prior {describe(site.prior)} on {site.name} has {100 * share:.0f} % of its mass outside the "
-                f"constraint {constraint}. The posterior uses the truncated prior. Use a prior on positive numbers, "
-                "such as LogNormalPrior or GammaPrior.",
+                f"The prior {prior} has {100 * share:.0f} % of its mass outside the constraint {constraint}. The "
+                "posterior uses the truncated prior. Use a prior on positive numbers, such as LogNormalPrior or "
+                "GammaPrior.",
                 PosteriorWarning,
                 stacklevel=4,
             )

@@ -1,23 +1,28 @@
-"""The interface of samplers: what one receives (:class:`Plan`) and returns (:class:`Draws`), and files to resume."""
+"""The interface of samplers: what one receives (:class:`Plan`), files to resume, and chains in processes."""
 
 from __future__ import annotations
 
 import abc
+import concurrent.futures
+import contextlib
 import dataclasses
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ..archive import load_checkpoint, save_checkpoint
 from ..learning.parameters import Vector
-from ..progress import ProgressBar
-from .potential import Potential
+from ..runtime import ProgressBar, few_threads, num_cpus
+from .draws import Draws
+from .potential import Potential, quiet_numbers
 
-SECONDS_BETWEEN = 10.0
-"""Between two writes of a chain."""
+SECONDS_BETWEEN = 10.0  # between two writes of a chain
+
+Chains = list[tuple[list[Vector], Any]]
+"""For each chain its draws, as rows, and what it adapted; ``None`` if it was interrupted in its process."""
 
 
 class Checkpoint:
@@ -61,16 +66,12 @@ class Plan(NamedTuple):
         num_samples: draws of each chain that are kept.
         warmup_steps: draws of each chain before them.
         seeds: one per chain; the same seeds give the same draws.
-        bar: progress bar; it expects one step for each draw of each chain, unless it is ``reset``.
+        bar: progress bar of tqdm; it expects one step for each draw of each chain, unless it is ``reset``.
         checkpoint: files that chains are written to while they run, for samplers that can be resumed.
         from_prior: whether the starts are draws from the prior, which may lie far from the bulk of the posterior.
 
     Example:
-        >>> from kernel_embed.posteriors import Plan
-        >>> from kernel_embed.progress import progress_bar
-        >>> bar = progress_bar(20, "sampling", show=False)
-        >>> plan = Plan((), num_samples=10, warmup_steps=0, seeds=[0, 1], bar=bar)
-        >>> len(plan.seeds)                                                  # two chains
+        >>> len(Plan((), num_samples=10, warmup_steps=0, seeds=[0, 1], bar=None).seeds)          # two chains
         2
     """
 
@@ -83,59 +84,6 @@ class Plan(NamedTuple):
     from_prior: bool = False
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Draws:
-    """The draws of all chains.
-
-    Attributes:
-        u: raw draws, ``(num_chains, num_samples, dimension)``.
-        log_density: log of the unnormalized posterior density of u, ``(num_chains, num_samples)``; that of the
-            approximation if ``is_approximate``.
-        diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``; none by default.
-        seconds: wall-clock time; this and the next two are filled in by :func:`kernel_embed.sample_posterior`.
-        num_evaluations: evaluations of the potential.
-        num_rejected: evaluations at points where the density does not exist.
-        interrupted: whether Ctrl-C ended the sampling.
-        log_evidence: log ∫ exp(−U) du, for samplers that estimate it.
-        is_approximate: whether the draws come from one approximation, the same for all chains.
-        energy: U + ½‖r‖² at each draw, ``(num_chains, num_samples)``, for samplers with trajectories.
-        depth: number of doublings of each trajectory, likewise.
-        details: further results of the sampler.
-
-    Example:
-        >>> from kernel_embed.posteriors import Draws
-        >>> draws = Draws(u=torch.zeros(2, 10, 3), log_density=torch.zeros(2, 10))
-        >>> draws.diverging.any().item()
-        False
-    """
-
-    u: Tensor
-    log_density: Tensor
-    diverging: Tensor = None  # type: ignore[assignment]
-    seconds: float = 0.0
-    num_evaluations: int = 0
-    num_rejected: int = 0
-    interrupted: bool = False
-    log_evidence: float | None = None
-    is_approximate: bool = False
-    energy: Tensor | None = None
-    depth: Tensor | None = None
-    details: Mapping[str, object] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.diverging is None:
-            object.__setattr__(self, "diverging", torch.zeros(self.log_density.shape, dtype=torch.bool))
-
-    def at(self, keep: Tensor) -> Draws:
-        """The draws with indices ``keep`` of each chain."""
-        tensors: dict[str, Any] = {
-            name: value[:, keep]
-            for name in ("u", "log_density", "diverging", "energy", "depth")
-            if (value := getattr(self, name)) is not None
-        }
-        return dataclasses.replace(self, **tensors)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampler(abc.ABC):
     """A sampling method with its options; pass one to ``sample_posterior(…, sampler=…)``.
@@ -144,35 +92,25 @@ class Sampler(abc.ABC):
     :class:`~kernel_embed.posteriors.Draws`.
 
     Example:
-        >>> import numpy, torch, gpytorch, kernel_embed as ke
-        >>> from kernel_embed.posteriors import Draws, Sampler
+        >>> import torch
         >>> class AtTheStart(Sampler):
         ...     '''Every draw is the starting point of its chain.'''
         ...     def sample(self, potential, plan):
-        ...         u = torch.from_numpy(numpy.stack(plan.starts)).unsqueeze(1).expand(-1, plan.num_samples, -1)
+        ...         u = torch.tensor(np.stack(plan.starts)).unsqueeze(1).expand(-1, plan.num_samples, -1)
         ...         heights = torch.tensor([-potential.value(start) for start in plan.starts])
         ...         return Draws(u, heights.unsqueeze(1).expand(-1, plan.num_samples))
-        >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
-        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-        >>> posterior = ke.sample_posterior(
-        ...     embedding, ke.EmbeddingEvidence(), x, num_samples=3, initial="current", sampler=AtTheStart()
-        ... )
-        >>> posterior.method, posterior.samples["kernel.lengthscale"].flatten()[:2]
-        ('atthestart', tensor([0.6931, 0.6931], dtype=torch.float64))
+        >>> AtTheStart().name
+        'atthestart'
     """
 
     uses_starts: ClassVar[bool] = True
     """Whether chains need starting points; False for a sampler that starts from the whole prior."""
-
     uses_warmup: ClassVar[bool] = False
     """Whether it discards ``warmup_steps`` draws."""
-
     is_independent: ClassVar[bool] = False
     """Whether draws are independent, so that convergence diagnostics do not apply."""
-
     can_resume: ClassVar[bool] = False
     """Whether it writes its chains to ``plan.checkpoint`` and resumes from there."""
-
     name: ClassVar[str]
     """Value of ``posterior.method``: the class name in lower case, unless the class sets another."""
 
@@ -191,13 +129,65 @@ class Sampler(abc.ABC):
         """
 
 
-def check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
-    """Check the result of a user's sampler."""
-    if not isinstance(draws, Draws):
-        raise TypeError(f"{sampler!r} must return Draws, not {type(draws).__name__}.")
-    shape = tuple(draws.u.shape)
-    if len(shape) != 3 or shape[-1] != dimension or 0 in shape:
-        raise ValueError(f"u of {sampler!r} must have the shape (num_chains, num_samples, {dimension}), not {shape}.")
-    for name, values in (("log_density", draws.log_density), ("diverging", draws.diverging)):
-        if values.shape != draws.u.shape[:2]:
-            raise ValueError(f"{name} of {sampler!r} must have the shape {shape[:2]}, not {tuple(values.shape)}.")
+def run_in_processes(make: Callable[..., Any], plan: Plan, potential: Potential) -> tuple[Chains, bool]:
+    """Each chain ``make(potential, number)`` in a process with one thread, and whether Ctrl-C ended them.
+
+    Ctrl-C keeps the draws that the processes have written. A chain has ``step``, ``save``, ``adapted``, ``draws`` and
+    ``num_draws``; its rows end in four numbers, the last of which is finite.
+    """
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    shape = plan.warmup_steps + plan.num_samples, potential.dimension + 4
+    pool, interrupted = ProcessPoolExecutor(min(len(plan.seeds), num_cpus())), False
+    results: list[Any] = [None] * len(plan.seeds)
+    with tempfile.TemporaryDirectory() as folder:
+        # The draws of each chain, one row each; NaN if not written yet.
+        files = [np.memmap(f"{folder}/{number}", np.float64, "w+", shape=shape) for number in range(len(plan.seeds))]
+        try:
+            futures = []
+            for number, file in enumerate(files):
+                file[:] = np.nan
+                task = str(file.filename), shape, plan.warmup_steps, potential, number
+                futures.append(pool.submit(_run_in_process, make, *task))
+            waiting = set(futures)
+            while waiting:
+                done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
+                plan.bar.update(sum(map(_length, files)) - plan.bar.n)
+                for future in done:
+                    future.result()
+            results = [future.result() for future in futures]
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            pool.shutdown(wait=not interrupted, kill_workers=interrupted)
+        draws = [list(np.array(file[plan.warmup_steps : _length(file)])) for file in files]
+        del files, file
+    for counts, _ in filter(None, results):
+        potential.num_evaluations += counts[0]
+        potential.num_rejected += counts[1]
+    return [(rows, result and result[1]) for rows, result in zip(draws, results, strict=True)], interrupted
+
+
+@few_threads(0)  # one thread for each process
+def _run_in_process(
+    make: Callable[..., Any], path: str, shape: tuple[int, int], warmup_steps: int, potential: Potential, number: int
+) -> tuple[tuple[int, int], Any]:
+    """One chain: its counts of evaluations, and what it adapted. Ctrl-C on the terminal reaches it too."""
+    potential.num_evaluations = potential.num_rejected = 0
+    file = np.memmap(path, np.float64, "r+", shape=shape)
+    with quiet_numbers():
+        chain = make(potential, number)
+        with contextlib.suppress(KeyboardInterrupt):
+            done = min(chain.num_draws, len(file))
+            file[: min(done, warmup_steps)] = 0.0  # the draws of a warm-up are not kept
+            for row, draw in zip(file[warmup_steps:done], chain.draws, strict=False):
+                row[:] = draw
+            for row in file[done:]:
+                row[:] = chain.step()
+    chain.save()
+    return (potential.num_evaluations, potential.num_rejected), chain.adapted()
+
+
+def _length(file: Vector) -> int:
+    """Draws written so far."""
+    return int(np.isfinite(file[:, -1]).sum())

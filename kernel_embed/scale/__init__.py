@@ -1,21 +1,18 @@
 """Large data: statistics over batches and machines, approximations, compression."""
 
-from ..kernels.features import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
-from .approximate import ApproximationError, ConjugateGradients, Nystrom, RandomFeatures, approximate
+from ..kernels.approximations import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
+from .approximate import ApproximationError, ConjugateGradients, Nystrom, RandomFeatures, accumulate, approximate
 from .compress import CompressionReport, compress
 from .distributed import ShardedEmbedding, ShardedMulticlass, reduce_statistics
-from .predictors import Expansion, FeaturePredictor, MulticlassExpansion, MulticlassFeaturePredictor
-from .statistics import FeatureStatistics, accumulate
+from .statistics import FeaturePredictor, FeatureStatistics, MulticlassFeaturePredictor
 
 __all__ = [
     "ApproximationError",
     "CompressionReport",
     "ConjugateGradients",
-    "Expansion",
     "FeaturePredictor",
     "FeatureStatistics",
     "FourierFeatures",
-    "MulticlassExpansion",
     "MulticlassFeaturePredictor",
     "Nystrom",
     "NystromFeatures",

@@ -1,4 +1,4 @@
-r"""Approximations for kernels without explicit features, if the n × n matrix does not fit in memory.
+"""Approximations for kernels without explicit features, if the n × n matrix does not fit in memory.
 
 =============================  ==============================================  ===========================
 method                         what it does                                    cost
@@ -9,8 +9,6 @@ method                         what it does                                    c
 :class:`ConjugateGradients`    the exact kernel, and A V = Y by iteration      O(n²) for each iteration,
                                                                                O(n) memory
 =============================  ==============================================  ===========================
-
-Each reports its error on a probe: see :class:`ApproximationError`.
 """
 
 from __future__ import annotations
@@ -23,22 +21,16 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..embeddings import (
-    ConditionalEmbedding,
-    ConditionedEmbedding,
-    ConditionedMulticlass,
-    MulticlassEmbedding,
-    in_blocks,
-)
-from ..embeddings.multiclass import check_labels
+from ..embeddings import ConditionalEmbedding, ConditionedEmbedding, ConditionedMulticlass, MulticlassEmbedding
+from ..embeddings.conditional import check_labels
+from ..embeddings.representation import BLOCK_NUMBERS, by_rows
 from ..kernels import explicit_features, gram, gram_diagonal
-from ..kernels.features import nystrom_kernel, random_feature_kernel
+from ..kernels.approximations import nystrom_kernel, random_feature_kernel
 from ..kernels.parameters import frozen
 from ..learning.data import as_pair
 from ..linalg import FeatureSystem, IterativeSystem
 from ..validation import check_count, check_features, check_lengths
-from .predictors import FeaturePredictor
-from .statistics import accumulate
+from .statistics import FeaturePredictor, FeatureStatistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +39,16 @@ class ApproximationError:
 
     Attributes:
         kernel: ‖K̂ − K‖ / ‖K‖ in the Frobenius norm, on rows of the probe.
-        regression: with features, the largest difference of a decision probability (of a regression value, for other
-            targets) from the exact one; both embeddings are conditioned on one half of the probe and predict the other.
-            With conjugate gradients, the largest entry of the residual AV − Y at rows of the probe, conditioned on all
-            data: it measures how well the system is solved, and does not bound the error of predictions.
+        regression: with features, the largest difference of a decision probability or regression value from the exact
+            one; both embeddings are conditioned on one half of the probe and predict the other. With conjugate
+            gradients, the largest entry of the residual AV − Y at rows of the probe, conditioned on all data: it
+            measures how well the system is solved, and does not bound the error of predictions.
         num_rows: rows of the probe.
         num_iterations: of conjugate gradients.
 
     Example:
-        >>> from kernel_embed.scale import ApproximationError
-        >>> ApproximationError(kernel=0.01, regression=0.003, num_rows=500).num_iterations is None
-        True
+        >>> ApproximationError(kernel=0.01, regression=0.003, num_rows=500).regression
+        0.003
     """
 
     kernel: float
@@ -75,12 +66,9 @@ class RandomFeatures:
         seed: of the frequencies.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> predictor, error = ke.approximate(embedding, x, y, method=ke.RandomFeatures(64))
-        >>> predictor.probabilities(x).shape
-        torch.Size([200, 2])
+        >>> import gpytorch
+        >>> RandomFeatures(64).kernel(gpytorch.kernels.RBFKernel(), torch.rand(5, 2))(torch.rand(3, 2)).shape
+        torch.Size([3, 3])
     """
 
     num_features: int = 512
@@ -101,12 +89,9 @@ class Nystrom:
         points: inducing points ``(s, d)`` in place of rows of the data.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> predictor, error = ke.approximate(embedding, x, y, method=ke.Nystrom(40))
-        >>> predictor.probabilities(x).shape
-        torch.Size([200, 2])
+        >>> import gpytorch
+        >>> Nystrom(4).kernel(gpytorch.kernels.RBFKernel(), torch.rand(50, 2))(torch.rand(3, 2)).shape
+        torch.Size([3, 3])
     """
 
     num_points: int = 500
@@ -115,9 +100,7 @@ class Nystrom:
 
     def kernel(self, kernel: Kernel, x: Tensor) -> Kernel:
         """The approximate kernel, with explicit features."""
-        points = self.points
-        if points is None:
-            points = x[random_rows(x.shape[0], check_count("num_points", self.num_points), self.seed, x.device)]
+        points = x[random_rows(x, self.num_points, self.seed)] if self.points is None else self.points
         return nystrom_kernel(kernel, points.to(x))
 
 
@@ -132,12 +115,8 @@ class ConjugateGradients:
         seed: of the choice of the s points.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> predictor, error = ke.approximate(embedding, x, y, method=ke.scale.ConjugateGradients(num_points=20))
-        >>> error.num_iterations > 0
-        True
+        >>> ConjugateGradients(num_points=20).tolerance
+        1e-06
     """
 
     tolerance: float = 1e-6
@@ -164,20 +143,16 @@ def approximate(
         method: the approximation.
         probe_size: rows on which the error is measured.
 
-    Returns:
-        The predictor, and the error on the probe.
-
     Raises:
         TypeError: if ``embedding`` or ``method`` is of another kind, or conjugate gradients are given a loader.
         ValueError: if the embedding has a batch shape, or targets are missing.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(2000, 2, dtype=torch.float64)
-        >>> y = (x.sum(-1) > 1).long()
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2, regularization=1e-3).double()
-        >>> predictor, error = approximate(embedding, x, y, method=Nystrom(50))
-        >>> error.regression < 0.01, bool((predictor.predict(x) == y).double().mean() > 0.95)
+        >>> x = torch.rand(2000, 2)
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2, regularization=1e-3)
+        >>> predictor, error = approximate(embedding, x, (x.sum(-1) > 1).long(), method=Nystrom(50))
+        >>> error.regression < 0.01, bool(predictor.predict(torch.ones(1, 2)) == 1)
         (True, True)
     """
     if not isinstance(method, RandomFeatures | Nystrom | ConjugateGradients):
@@ -190,64 +165,57 @@ def approximate(
             f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. "
             "Approximate each kernel of the batch alone."
         )
-    if isinstance(x, DataLoader):
-        first, targets = as_pair(next(iter(x)), next(embedding.parameters()))
-    else:
-        first, targets = check_features(x), y
+    first, targets = as_pair(next(iter(x)), next(embedding.parameters())) if isinstance(x, DataLoader) else (x, y)
+    first = check_features(first)
     if targets is None:
         raise ValueError("Targets y are missing: pass x and y.")
     check_count("probe_size", probe_size)
     if isinstance(embedding, MulticlassEmbedding):
         targets = check_labels(first, targets, embedding.num_classes)
-    else:
-        targets = check_lengths(first, targets)
-    if isinstance(method, ConjugateGradients):
+    targets = check_lengths(first, targets)
+    with torch.no_grad():
+        if not isinstance(method, ConjugateGradients):
+            twin = copy.copy(embedding)  # shares its parameters, but not its kernel
+            twin._modules = {**embedding._modules, "kernel": method.kernel(embedding.kernel, first)}
+            error = _probe(embedding, twin, first, targets, probe_size, method.seed)
+            statistics = accumulate(twin, x, y)
+            return statistics.condition(*() if isinstance(x, DataLoader) else (first, targets)), error
         if isinstance(x, DataLoader):
             raise TypeError("ConjugateGradients needs tensors x and y, not a loader.")
         return _by_iteration(embedding, first, targets, method, probe_size)
-    with torch.no_grad():
-        twin = copy.copy(embedding)  # shares its parameters, but not its kernel
-        twin._modules = {**embedding._modules, "kernel": method.kernel(embedding.kernel, first)}
-        error = _probe(embedding, twin, first, targets, probe_size, method.seed)
-        statistics = accumulate(twin, x, y)
-        predictor = statistics.condition() if isinstance(x, DataLoader) else statistics.condition(first, targets)
-    return predictor, error
 
 
 def _probe(
     embedding: ConditionalEmbedding, twin: ConditionalEmbedding, x: Tensor, y: Tensor, size: int, seed: int
 ) -> ApproximationError:
-    rows = random_rows(x.shape[0], size, seed + 1, x.device)
+    rows = random_rows(x, size, seed + 1)
     half = -(-len(rows) // 2)
     test, train = rows[:half], rows[half:] if len(rows) > 1 else rows
     K = gram(embedding.kernel, x[test])
     relative = (gram(twin.kernel, x[test]) - K).norm() / K.norm()
-    exact, approximated = (e.condition(x[train], y[train]) for e in (embedding, twin))
-    difference = exact.mean(x[test]) - approximated.mean(x[test])
-    return ApproximationError(relative.item(), difference.abs().max().item(), len(rows))
+    exact, approximated = (e.condition(x[train], y[train]).mean(x[test]) for e in (embedding, twin))
+    return ApproximationError(relative.item(), (exact - approximated).abs().max().item(), len(rows))
 
 
 def _by_iteration(
     embedding: ConditionalEmbedding, x: Tensor, y: Tensor, method: ConjugateGradients, probe_size: int
 ) -> tuple[ConditionedEmbedding, ApproximationError]:
-    with torch.no_grad():
-        twin = frozen(embedding)
-        system = iterative_system(twin.kernel, x, x.shape[0] * twin.regularization.to(x), method)
-        kind = ConditionedMulticlass if isinstance(twin, MulticlassEmbedding) else ConditionedEmbedding
-        predictor = kind(twin, x, y, system)
-        rows = random_rows(x.shape[0], probe_size, method.seed + 1, x.device)
-        # P = Y − ηV, and K V = P at a solution: the difference is the residual K V + ηV − Y of these rows.
-        residual = predictor.mean(x[rows]) - predictor.P[rows]
+    twin = frozen(embedding)
+    system = iterative_system(twin.kernel, x, x.shape[0] * twin.regularization.to(x), method)
+    kind = ConditionedMulticlass if isinstance(twin, MulticlassEmbedding) else ConditionedEmbedding
+    predictor = kind(twin, x, y, system)
+    rows = random_rows(x, probe_size, method.seed + 1)
+    # P = Y − ηV, and K V = P at a solution: the difference is the residual K V + ηV − Y of these rows.
+    residual = predictor.mean(x[rows]) - predictor.P[rows]
     return predictor, ApproximationError(0.0, residual.abs().max().item(), len(rows), system.num_iterations)
 
 
 def iterative_system(kernel: Kernel, x: Tensor, ridge: Tensor, method: ConjugateGradients) -> IterativeSystem:
     """K + ηI by products with blocks of rows of K; the preconditioner is a Nyström system of a few points."""
-    points = x[random_rows(x.shape[0], check_count("num_points", method.num_points), method.seed, x.device)]
-    Z = explicit_features(nystrom_kernel(kernel, points), x)
+    Z = explicit_features(nystrom_kernel(kernel, x[random_rows(x, method.num_points, method.seed)]), x)
     assert Z is not None  # Nyström's features are explicit
     return IterativeSystem(
-        lambda V: in_blocks(lambda rows: gram(kernel, rows, x), x, V),
+        lambda V: by_rows(lambda rows: gram(kernel, rows, x) @ V, x, max(1, BLOCK_NUMBERS // len(x))),
         gram_diagonal(kernel, x),
         ridge,
         FeatureSystem(Z, ridge),
@@ -256,6 +224,41 @@ def iterative_system(kernel: Kernel, x: Tensor, ridge: Tensor, method: Conjugate
     )
 
 
-def random_rows(n: int, size: int, seed: int, device: torch.device) -> Tensor:
-    """``size`` different row numbers below n, or all where n is smaller."""
-    return torch.randperm(n, generator=torch.Generator().manual_seed(int(seed)))[:size].to(device)
+def random_rows(x: Tensor, num_points: int, seed: int) -> Tensor:
+    """``num_points`` different row numbers of ``x``, or all where it has fewer rows."""
+    generator = torch.Generator().manual_seed(int(seed))
+    return torch.randperm(len(x), generator=generator)[: check_count("num_points", num_points)].to(x.device)
+
+
+def accumulate(
+    embedding: ConditionalEmbedding, x: Tensor | DataLoader[object], y: Tensor | None = None
+) -> FeatureStatistics:
+    """The statistics of all rows of ``x`` and ``y``, or of one pass through a loader that yields ``(x, y)``.
+
+    Args:
+        embedding: an embedding whose kernel has explicit features.
+        x: inputs, ``(n, d)``, or a loader.
+        y: targets, with a tensor ``x``.
+
+    Raises:
+        TypeError: if the loader yields ``x`` alone.
+        ValueError: if ``x`` is a tensor and ``y`` is missing.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2))
+        >>> accumulate(embedding, torch.randn(100, 2), torch.randn(100)).num_data
+        100
+    """
+    statistics = FeatureStatistics(embedding)
+    if not isinstance(x, DataLoader):
+        if y is None:
+            raise ValueError("Targets y are missing: pass x and y.")
+        return statistics.update(x, y)
+    like = next(embedding.parameters())
+    for batch in x:
+        rows, targets = as_pair(batch, like)
+        if targets is None:
+            raise TypeError("The loader yields only x. It must yield pairs (x, y).")
+        statistics.update(rows, targets)
+    return statistics

@@ -9,7 +9,7 @@ the nearest function in that span. ``"greedy"`` adds the point that lowers the d
 residual r = f − f_S and the power :math:`\pi(x)^2 = k(x, x) - \mathbf k_S(x)^\top K_{SS}^{-1} \mathbf k_S(x)`, the one
 where :math:`\lVert r(x) \rVert^2 / \pi(x)^2` is largest, which is exactly the decrease. ``"herding"`` chooses S by
 kernel herding (Chen et al., 2010), whose points follow the density of x and do not look at f. Either way the basis is
-orthogonalised as it grows (a Cholesky factor built column by column): O(n s²) time, O(n s) memory.
+orthogonalized as it grows (a Cholesky factor built column by column): O(n s²) time, O(n s) memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ import dataclasses
 from typing import Literal
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
+from ..embeddings import ConditionedEmbedding, ConditionedMulticlass, Expansion, MulticlassExpansion
 from ..kernels import gram
 from ..kernels.parameters import frozen
 from ..validation import check_count
-from .predictors import Expansion, expansion
 
 Choice = Literal["greedy", "herding"]
 
@@ -42,9 +40,7 @@ class CompressionReport:
         compressed_accuracy: of the few points, on the same.
 
     Example:
-        >>> from kernel_embed.scale import CompressionReport
-        >>> report = CompressionReport(20, 0.01, 0.02, accuracy=0.95, compressed_accuracy=0.94)
-        >>> round(report.accuracy_loss, 4)
+        >>> round(CompressionReport(20, 0.01, 0.02, accuracy=0.95, compressed_accuracy=0.94).accuracy_loss, 4)
         0.01
     """
 
@@ -79,21 +75,15 @@ def compress(
         x: points on which to measure accuracy; the training data by default.
         y: their labels.
 
-    Returns:
-        The predictor with few points, and the report.
-
     Raises:
-        TypeError: if ``num_points`` is not a whole number.
         ValueError: if ``num_points`` is not from 1 to n, ``choice`` is unknown, only one of ``x`` and ``y`` is given,
             the embedding has a batch shape, or the kernel is zero on the data.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(300, 2, dtype=torch.float64)
-        >>> y = (x.sum(-1) > 1).long()
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2, regularization=1e-3).double()
-        >>> few, report = compress(embedding.condition(x, y), 20)
-        >>> few.points.shape, abs(report.accuracy_loss) < 0.02
+        >>> x, embedding = torch.rand(300, 2), ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2)
+        >>> few, report = compress(embedding.condition(x, (x.sum(-1) > 1).long()), 20)
+        >>> few.points.shape, abs(report.accuracy_loss) < 0.05
         (torch.Size([20, 2]), True)
     """
     if len(conditioned.embedding.batch_shape) > 0:
@@ -101,54 +91,54 @@ def compress(
             f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}. "
             "Compress each kernel of the batch alone."
         )
-    num_points = check_count("num_points", num_points, -(2**31))
-    if not 1 <= num_points <= conditioned.num_data:
-        raise ValueError(
-            f"Expected num_points from 1 to the {conditioned.num_data} rows of the data, got {num_points}."
-        )
+    n, num_points = conditioned.num_data, check_count("num_points", num_points, -(2**31))
+    if not 1 <= num_points <= n:
+        raise ValueError(f"Expected num_points from 1 to the {n} rows of the data, got {num_points}.")
     if choice not in ("greedy", "herding"):
         raise ValueError(f"Expected choice 'greedy' or 'herding', got {choice!r}.")
     if (x is None) != (y is None):
         raise ValueError("To measure the accuracy on other data, pass both x and y.")
     basis = _NewtonBasis(conditioned, num_points)
-    means = _mean_kernel(basis.kernel, conditioned.x) if choice == "herding" else None
-    drawn = torch.zeros_like(basis.power)
-    for step in range(num_points):
-        # herding: the point where the mean embedding exceeds that of the points drawn so far most
-        j = basis.best() if means is None else basis.nearest_unused(means - drawn / (step + 1))
-        if j is None:
-            break
-        drawn += basis.add(j)
-    if not len(basis.rows):
+    basis.select(num_points, herding=choice == "herding")
+    if not basis.rows:
         raise ValueError("All values of the kernel are zero on these data. Use another kernel.")
-    points = conditioned.x[basis.rows]
-    compressed = expansion(frozen(conditioned.embedding), points, basis.coefficients())
-    return compressed, _report(conditioned, compressed, basis, x, y)
+    kind = MulticlassExpansion if isinstance(conditioned, ConditionedMulticlass) else Expansion
+    few = kind(frozen(conditioned.embedding), conditioned.x[basis.rows], basis.coefficients())
+    squared = conditioned.squared_norm
+    missing = (squared - basis.c.square().sum()).clamp_min(0.0)
+    difference = (few.mean(conditioned.x) - conditioned.P).abs().max().item()
+    report = CompressionReport(len(basis.rows), (missing / squared).sqrt().item(), difference)
+    if isinstance(conditioned, ConditionedMulticlass):
+        x, y = (conditioned.x, conditioned.y) if x is None or y is None else (x, y.to(conditioned.y.device))
+        before, after = ((one.mean(x).argmax(-1) == y).double().mean().item() for one in (conditioned, few))
+        report = dataclasses.replace(report, accuracy=before, compressed_accuracy=after)
+    return few, report
 
 
 class _NewtonBasis:
     """Orthonormal functions spanning k(s, ·) for the selected s, by their values N at the data."""
 
     def __init__(self, conditioned: ConditionedEmbedding, size: int) -> None:
-        self.kernel: Kernel = conditioned.embedding.kernel
-        self.x, self.residual = conditioned.x, conditioned.P.clone()
+        self.kernel, self.x, self.residual = conditioned.embedding.kernel, conditioned.x, conditioned.P.clone()
         self.power = conditioned.system.diagonal().clone()  # π², at first k(x, x)
         self.smallest = 100 * torch.finfo(self.power.dtype).eps * self.power.amax()
         self.N = self.x.new_zeros(self.x.shape[0], size)
         self.c = self.x.new_zeros(size, self.residual.shape[-1])
         self.rows: list[int] = []
 
-    def best(self) -> int | None:
-        """The row that lowers ‖f − f_S‖ most; ``None`` if nothing is left to gain."""
-        gain = torch.where(self.power > self.smallest, self.residual.square().sum(-1) / self.power, 0.0)
-        j = int(gain.argmax())
-        return j if float(gain[j]) > 0 else None
-
-    def nearest_unused(self, score: Tensor) -> int | None:
-        """The row with the highest score among those that add something to the span."""
-        score = torch.where(self.power > self.smallest, score, -torch.inf)
-        j = int(score.argmax())
-        return j if torch.isfinite(score[j]) else None
+    def select(self, size: int, herding: bool) -> None:
+        """Add the row with the highest score, ``size`` times or until nothing is left to gain."""
+        means = drawn = torch.zeros_like(self.power)
+        if herding:
+            means = torch.cat([gram(self.kernel, rows, self.x).mean(-1) for rows in self.x.split(1024)]).to(self.x)
+        for step in range(size):
+            # herding: the point where the mean embedding exceeds that of the points drawn so far most
+            score = means - drawn / (step + 1) if herding else self.residual.square().sum(-1) / self.power
+            score = torch.where(self.power > self.smallest, score, -torch.inf)
+            j = int(score.argmax())
+            if not float(score[j]) > (-torch.inf if herding else 0.0):
+                break
+            drawn = drawn + self.add(j)
 
     def add(self, j: int) -> Tensor:
         """Add row j to the subset; returns its column of K."""
@@ -167,25 +157,5 @@ class _NewtonBasis:
     def coefficients(self) -> Tensor:
         """B: with L = N at the selected rows, K_SS = LLᵀ and B = L⁻ᵀ c."""
         s = len(self.rows)
-        L = self.N[self.rows, :s]
-        B: Tensor = torch.linalg.solve_triangular(L.mT, self.c[:s], upper=True)
+        B: Tensor = torch.linalg.solve_triangular(self.N[self.rows, :s].mT, self.c[:s], upper=True)
         return B
-
-
-def _mean_kernel(kernel: Kernel, x: Tensor) -> Tensor:
-    """(1/n) Σ_j k(x_i, x_j), a block of rows at a time."""
-    return torch.cat([gram(kernel, rows, x).mean(-1) for rows in x.split(1024)]).to(x)
-
-
-def _report(
-    conditioned: ConditionedEmbedding, few: Expansion, basis: _NewtonBasis, x: Tensor | None, y: Tensor | None
-) -> CompressionReport:
-    squared = conditioned.squared_norm
-    missing = (squared - basis.c.square().sum()).clamp_min(0.0)
-    difference = (few.mean(conditioned.x) - conditioned.P).abs().max().item()
-    accuracy = compressed = None
-    if isinstance(conditioned, ConditionedMulticlass):
-        x, y = (conditioned.x, conditioned.y) if x is None or y is None else (x, y.to(conditioned.y.device))
-        accuracy = (conditioned.predict(x) == y).double().mean().item()
-        compressed = (few.mean(x).argmax(-1) == y).double().mean().item()
-    return CompressionReport(len(basis.rows), (missing / squared).sqrt().item(), difference, accuracy, compressed)

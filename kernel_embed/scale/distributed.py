@@ -20,7 +20,7 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ..embeddings.multiclass import check_labels
+from ..embeddings.conditional import check_labels
 from ..kernels import explicit_features, has_explicit_features
 from ..kernels.parameters import frozen
 from ..linalg import FeatureSystem, Shards
@@ -56,15 +56,11 @@ def check_process_group() -> None:
 class RankShards(Shards):
     """The rows of this rank, and collectives for those of the others.
 
-    Args:
-        num_rows: rows of this rank; −1 where they were rejected.
-        device: where the numbers are.
-        group: a process group; the default one if ``None``.
+    ``num_rows`` of this rank is −1 where they were rejected.
     """
 
     def __init__(self, num_rows: int, device: torch.device, group: Group = None) -> None:
-        self.group, self.rank = group, dist.get_rank(group)
-        self.size = dist.get_world_size(group)
+        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         counts = torch.zeros(self.size, dtype=torch.int64, device=device)
         counts[self.rank] = num_rows
         self.counts: list[int] = self.sum(counts).tolist()
@@ -97,15 +93,15 @@ class RankShards(Shards):
 
 
 class ShardedEmbedding:
-    """An embedding that all ranks learn together, each with its own rows. It takes the place of the embedding in
-    ``objective(sharded, x, y)`` and ``fit(sharded, objective, x, y)``.
+    """An embedding that all ranks learn together, each with its own rows.
+
+    It takes the place of the embedding in ``fit(sharded, objective, x, y)`` and, followed by
+    ``sharded.reduce_gradients()``, in ``objective(sharded, x, y).backward()``.
 
     Args:
         embedding: a multiclass embedding whose kernel has explicit features. Its parameters and buffers are set to
             those of rank 0.
         group: a process group; the default one if ``None``.
-
-    In your own training loop: ``objective(sharded, x, y).backward()``, then ``sharded.reduce_gradients()``.
 
     Raises:
         RuntimeError: if there is no process group.
@@ -126,21 +122,21 @@ class ShardedEmbedding:
                 f"Expected a kernel with explicit features, got {type(embedding.kernel).__name__}. Use a FeatureKernel "
                 "with a linear kernel on top, or approximate it by random features."
             )
-        self.module = embedding
-        self.group = group
-        self.leads = dist.get_rank(group) == 0
-        leader = dist.get_global_rank(group, 0) if group is not None else 0
-        self._leader = leader
+        self.module, self.group, self.leads = embedding, group, dist.get_rank(group) == 0
+        self._leader = dist.get_global_rank(group, 0) if group is not None else 0
         for tensor in [*embedding.parameters(), *embedding.buffers()]:
-            collective("sharing parameters", dist.broadcast, tensor.data, leader, group=group)
+            collective("sharing parameters", dist.broadcast, tensor.data, self._leader, group=group)
 
     def attach(self, x: Tensor, y: Tensor | None = None) -> ShardedMulticlass:
-        """The embedding with the rows of all ranks, differentiable; ``x`` and ``y`` are those of this one."""
-        return shard(self.module, x, y, self.group)
+        """The embedding with the rows of all ranks, differentiable; ``x`` and ``y`` are those of this one.
+
+        If one rank rejects its rows, all ranks raise, so that none waits for it.
+        """
+        return _shard(self.module, x, y, self.group)
 
     def condition(self, x: Tensor, y: Tensor) -> ShardedMulticlass:
         """The same with a frozen copy of the embedding."""
-        return shard(frozen(self.module), x, y, self.group)
+        return _shard(frozen(self.module), x, y, self.group)
 
     def total_rows(self, num_rows: int) -> int:
         """n."""
@@ -154,10 +150,8 @@ class ShardedEmbedding:
         flat = torch.cat([g.reshape(-1) for g in gradients])  # one message
         collective("the mean of gradients", dist.all_reduce, flat, group=self.group)
         flat /= dist.get_world_size(self.group)
-        start = 0
-        for gradient in gradients:
-            gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
-            start += gradient.numel()
+        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
     def from_leader(self, value: T) -> T:
         """``value`` of rank 0, on all ranks."""
@@ -168,18 +162,15 @@ class ShardedEmbedding:
 
 class ShardedMulticlass(ConditionedMulticlass):
     """A multiclass embedding with the rows of all ranks: ``y``, ``Y``, ``V`` and ``P`` are of all, ``x`` of this rank.
+
     Predictions need no communication.
 
     Args:
-        embedding: the embedding.
-        x: inputs of this rank.
-        y: class numbers of this rank.
-        Z: their explicit features.
+        Z: the explicit features of the rows of this rank.
         shards: how ranks exchange sums.
 
     Example:
-        >>> import kernel_embed as ke
-        >>> issubclass(ke.scale.ShardedMulticlass, ke.embeddings.ConditionedMulticlass)
+        >>> issubclass(ShardedMulticlass, ConditionedMulticlass)
         True
     """
 
@@ -194,11 +185,7 @@ class ShardedMulticlass(ConditionedMulticlass):
         return sum(self._shards.counts)
 
 
-def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: Group = None) -> ShardedMulticlass:
-    """The embedding with the rows of all ranks, of which ``x`` and ``y`` are those of this one.
-
-    If one rank rejects its rows, all ranks raise, so that none waits for it.
-    """
+def _shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: Group) -> ShardedMulticlass:
     problem: Exception | None = None
     Z: Tensor | None = None
     labels = torch.empty(0)
@@ -226,14 +213,9 @@ def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: Gr
 def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> FeatureStatistics:
     """The statistics of the rows of all ranks, the same on every rank; a rank without rows may take part.
 
-    Raises where the kernels of the ranks differ.
-
     Args:
         statistics: of the rows of this rank.
         group: a process group; the default one if ``None``.
-
-    Returns:
-        Their sum.
 
     Raises:
         ValueError: if the kernels of the ranks differ.
@@ -261,10 +243,11 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
     p, m = int(span[2]), int(span[3])
     if p == 0:
         raise ValueError("There are no rows on any rank.")
-    G = torch.zeros(p, p, dtype=torch.float64, device=device) if statistics.G is None else statistics.G.clone()
-    C = torch.zeros(p, m, dtype=torch.float64, device=device) if statistics.C is None else statistics.C.clone()
-    if G.shape[0] != p:
-        G, C = torch.full((p, p), torch.nan).to(span), torch.full((p, m), torch.nan).to(span)
+    if statistics.G is not None and statistics.C is not None and len(statistics.G) == p:
+        G, C = statistics.G.clone(), statistics.C.clone()
+    else:  # NaN tells all ranks that the numbers of features differ
+        fill = 0.0 if statistics.G is None else torch.nan
+        G, C = (torch.full((p, width), fill, dtype=torch.float64, device=device) for width in (p, m))
     n = torch.tensor([statistics.num_data], dtype=torch.float64, device=device)
     for tensor in (G, C, n):
         collective("reducing statistics", dist.all_reduce, tensor, group=group)

@@ -9,20 +9,26 @@ They are sums over rows, so that batches, files and machines each contribute the
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from typing import cast
+
 import torch
-from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NanError
 from torch import Tensor
-from torch.utils.data import DataLoader
+from typing_extensions import Self
 
-from ..embeddings import ConditionalEmbedding, MulticlassEmbedding
-from ..embeddings.representation import FEATURE_NUMBERS
-from ..kernels import check_width, explicit_features, has_explicit_features
+from ..embeddings import ConditionalEmbedding, Distribution, LinearPredictor, MulticlassEmbedding, MulticlassPredictor
+from ..embeddings.distribution import indicators
+from ..embeddings.representation import FEATURE_NUMBERS, Representation
+from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..kernels.parameters import frozen
-from ..learning.data import as_pair
-from ..linalg import DenseSystem
+from ..linalg import DenseSystem, Units, repeated_rows
 from ..linalg.products import blocks_of, mirrored_
-from .predictors import FEW, FeaturePredictor, MulticlassFeaturePredictor
+from ..linalg.ridge_path import left_out_blocks, left_out_from_leverage
+
+FEW = 256
+"""The smallest block of rows."""
 
 
 class FeatureStatistics:
@@ -37,14 +43,11 @@ class FeatureStatistics:
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(16, num_dims=2), num_classes=2)
-        >>> statistics = FeatureStatistics(embedding)
+        >>> statistics = FeatureStatistics(ke.ConditionalEmbedding(gpytorch.kernels.LinearKernel()))
         >>> for _ in range(3):
-        ...     x = torch.randn(1000, 2)
-        ...     _ = statistics.update(x, (x[:, 0] > 0).long())
-        >>> predictor = statistics.condition()
-        >>> predictor.num_data, predictor.predict(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
-        (3000, tensor([1, 0]))
+        ...     _ = statistics.update(torch.randn(1000, 2), torch.randn(1000))
+        >>> statistics.condition().num_data
+        3000
     """
 
     def __init__(self, embedding: ConditionalEmbedding) -> None:
@@ -70,10 +73,9 @@ class FeatureStatistics:
 
     def features(self, x: Tensor) -> Tensor:
         """Z of new rows."""
-        kernel: Kernel = self.embedding.kernel
-        Z = explicit_features(kernel, x)
+        Z = explicit_features(self.embedding.kernel, x)
         if Z is None:
-            raise ValueError(f"{type(kernel).__name__} has too many features. Use scale.Nystrom.")
+            raise ValueError(f"{type(self.embedding.kernel).__name__} has too many features. Use scale.Nystrom.")
         return Z
 
     @torch.no_grad()
@@ -84,7 +86,7 @@ class FeatureStatistics:
         try:
             while start < x.shape[0]:
                 # At first a few rows, which show how many features there are.
-                rows = FEW if self.G is None else max(FEW, FEATURE_NUMBERS // self.G.shape[0])
+                rows = FEW if self.G is None else _block_rows(len(self.G))
                 part = slice(start, start + rows)
                 self._add(x[part], y[part], None if weights is None else weights[part])
                 start += rows
@@ -100,18 +102,19 @@ class FeatureStatistics:
         diagonal = torch.linalg.vector_norm(Z, dim=-1).square()
         # |[ZᵀZ]_ij| ≤ Σ ‖z‖²: where this is finite, so is every sum.
         if not bool(torch.isfinite(diagonal.sum())):
+            first, last = f"{self.num_data:.0f}", f"{self.num_data + len(x) - 1:.0f}"
             raise NanError(
-                f"Expected finite features, got NaN or infinite ones among rows {self.num_data:.0f} to "
-                f"{self.num_data + x.shape[0] - 1:.0f}. Look for weights of the feature map that overflowed."
+                f"Expected finite features, got NaN or infinite ones among rows {first} to {last}. Look for weights of "
+                "the feature map that overflowed."
             )
+        p = Z.shape[-1]
         if self.G is None or self.C is None:
-            self.G = Z.new_zeros(Z.shape[-1], Z.shape[-1], dtype=torch.float64)
-            self.C = Z.new_zeros(Z.shape[-1], Y.shape[-1], dtype=torch.float64)
-        check_width(Z, self.G.shape[0])
-        for block in blocks_of(Z.shape[-1]):  # above the diagonal; update mirrors it
+            self.G, self.C = (Z.new_zeros(p, width, dtype=torch.float64) for width in (p, Y.shape[-1]))
+        check_width(Z, len(self.G))
+        for block in blocks_of(p):  # above the diagonal; update mirrors it
             _add_product(self.G[block, block.start :], left[:, block], Z[:, block.start :])
         _add_product(self.C, left, Y)
-        self.num_data += x.shape[0] if weights is None else float(weights.sum())
+        self.num_data += len(x) if weights is None else float(weights.sum())
         self.largest_diagonal = max(self.largest_diagonal, diagonal.amax().item())
 
     def __add__(self, other: FeatureStatistics) -> FeatureStatistics:
@@ -132,32 +135,33 @@ class FeatureStatistics:
         if self.G is None or self.C is None:
             self.G, self.C = torch.zeros_like(G), torch.zeros_like(C)
         if self.G.shape != G.shape or self.C.shape != C.shape:
+            (p, m), (other_p, other_m) = self.C.shape, C.shape
             raise ValueError(
-                f"Expected statistics of {self.G.shape[0]} features and {self.C.shape[1]} targets, got "
-                f"{G.shape[0]} and {C.shape[1]}. Both must come from the same kernel."
+                f"Expected statistics of {p} features and {m} targets, got {other_p} and {other_m}. Both must come "
+                "from the same kernel."
             )
         self.G, self.C = self.G + G, self.C + C
         self.num_data += num_data
         self.largest_diagonal = max(self.largest_diagonal, largest_diagonal)
 
     def condition(self, x: Tensor | None = None, y: Tensor | None = None) -> FeaturePredictor:
-        """Factorize G + nλI; the predictor stores the coefficients and never changes this object.
+        """Factorize G + nλI; the predictor never changes this object.
 
-        Args:
-            x: all rows that were seen, if available: the predictor then also has the expectation of any g(Y).
-            y: their targets.
+        With all rows ``x`` and targets ``y`` that were seen it also has the expectation of any g(Y).
 
         Raises:
             ValueError: if no rows have been counted yet.
         """
         if self.G is None or self.C is None:
             raise ValueError("There are no rows yet. Call update(x, y) before condition().")
-        # W = (G + nλI)⁻¹ C
-        ridge = self.num_data * self.embedding.regularization.to(self.G)
-        system = DenseSystem(self.G.clone(), ridge)  # later rows are added to G in place
         kind = MulticlassFeaturePredictor if isinstance(self.embedding, MulticlassEmbedding) else FeaturePredictor
-        data = None if x is None or y is None else (x, y)
-        return kind(self.embedding, system, self.C.clone(), self.num_data, self.largest_diagonal, data)
+        sums = copy.copy(self)
+        sums.G, sums.C = self.G.clone(), self.C.clone()  # later rows are added to G in place
+        return kind(sums, x, y)
+
+
+def _block_rows(num_features: int) -> int:
+    return max(FEW, FEATURE_NUMBERS // num_features)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
@@ -168,42 +172,118 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left.mT @ right
 
 
-def accumulate(
-    embedding: ConditionalEmbedding, x: Tensor | DataLoader[object], y: Tensor | None = None
-) -> FeatureStatistics:
-    """The statistics of all rows of ``x`` and ``y``, or of one pass through a loader that yields ``(x, y)``.
+class FeaturePredictor(LinearPredictor):
+    """An embedding conditioned on statistics. It stores W and the feature map, and the data only if they were passed.
 
     Args:
-        embedding: an embedding whose kernel has explicit features.
-        x: inputs, ``(n, d)``, or a loader.
-        y: targets, with a tensor ``x``.
-
-    Returns:
-        The statistics; their ``condition()`` predicts as ``embedding.condition(x, y)`` does.
-
-    Raises:
-        TypeError: if the loader yields ``x`` alone.
-        ValueError: if ``x`` is a tensor and ``y`` is missing.
+        statistics: n, G and C, which must not change later.
+        x: the rows, if they are to be stored.
+        y: their targets.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> from torch.utils.data import DataLoader, TensorDataset
-        >>> x, y = torch.randn(100, 2), torch.randint(3, (100,))
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2), num_classes=3)
-        >>> by_batches = accumulate(embedding, DataLoader(TensorDataset(x, y), batch_size=32)).condition()
-        >>> exact = embedding.condition(x, y)
-        >>> bool(torch.allclose(by_batches.probabilities(x), exact.probabilities(x), atol=1e-4))
-        True
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.LinearKernel())
+        >>> ke.scale.accumulate(embedding, torch.rand(50, 2), torch.rand(50)).condition().mean(torch.rand(3, 2)).shape
+        torch.Size([3, 1])
     """
-    statistics = FeatureStatistics(embedding)
-    if not isinstance(x, DataLoader):
-        if y is None:
-            raise ValueError("Targets y are missing: pass x and y.")
-        return statistics.update(x, y)
-    like = next(embedding.parameters())
-    for batch in x:
-        rows, targets = as_pair(batch, like)
-        if targets is None:
-            raise TypeError("The loader yields only x. It must yield pairs (x, y).")
-        statistics.update(rows, targets)
-    return statistics
+
+    def __init__(self, statistics: FeatureStatistics, x: Tensor | None = None, y: Tensor | None = None) -> None:
+        assert statistics.G is not None
+        assert statistics.C is not None
+        self.embedding, self.num_data, self.x, self.y = statistics.embedding, statistics.num_data, x, y
+        self._sums = statistics
+        # W = (G + nλI)⁻¹ C
+        self._system = DenseSystem(statistics.G, self.num_data * self.embedding.regularization.to(statistics.G))
+        self._W = self._system.solve(statistics.C)
+
+    @property
+    def representation(self) -> Representation:
+        """φ, a function of new points."""
+        return Representation(self.embedding.kernel, num_features=len(self._W))
+
+    @property
+    def coefficients(self) -> Tensor:
+        """W, ``(p, m)``."""
+        return self._W
+
+    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The features of the stored rows, a block at a time."""
+        if self.x is None or self.y is None:
+            raise self._without_data()
+        size = _block_rows(len(self._W))
+        for start in range(0, len(self.x), size):
+            rows = slice(start, start + size)
+            yield rows, self.representation(self.x[rows])
+
+    @torch.no_grad()
+    def coefficients_of(self, values: Tensor) -> Tensor:
+        """(G + nλI)⁻¹ Zᵀ ``values``, by one more pass over the data."""
+        C = torch.stack([Z.mT @ values[rows].to(Z) for rows, Z in self._blocks()]).sum(0)
+        return self._system.solve(C.to(self._W))
+
+    @torch.no_grad()
+    def weights(self, x: Tensor) -> Tensor:
+        """w(x) = Z(G + nλI)⁻¹φ(x), the weights of the stored rows in the prediction at ``x``: ``(n, t)``."""
+        blocks = self._blocks()
+        B = self._system.solve(self.representation(x).mT.to(self._W))
+        return torch.cat([Z.to(B) @ B for _, Z in blocks])
+
+    @property
+    def statistics(self) -> FeatureStatistics:
+        """A copy of the sums behind this predictor, to which rows can be added."""
+        return FeatureStatistics(self.embedding) + self._sums
+
+    def updated(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Self:
+        """The same with more rows and the same ridge nλ: their sums are added. The data themselves are not stored."""
+        statistics = self.statistics.update(x, y, weights)
+        regularization = statistics.embedding.regularization
+        statistics.embedding.regularization = regularization.detach() * (self.num_data / statistics.num_data)
+        return cast(Self, statistics.condition())
+
+    def leave_one_out_at(
+        self, x: Tensor, y: Tensor, weights: Tensor | None = None, units: Units | None = None
+    ) -> Tensor:
+        """Leave-one-out values at training rows ``x``: ``(t, m)``; groups of ``units`` must be there as a whole."""
+        return self._left_out(x, self.embedding.targets(y, self._W), self._W, weights, units)
+
+    @torch.no_grad()
+    def leave_one_out_distribution(self) -> Distribution:
+        """P(Y | X = x_i) of a real target without row i, at every stored row; nλ and F̄ stay the same."""
+        y = self.real_targets()
+        support, F, coefficients = self._cumulative
+        G, _ = indicators(y, support)
+        assert self.x is not None
+        return Distribution(support, F + self._left_out(self.x, G, coefficients, None, repeated_rows(self.x, y)))
+
+    def _left_out(
+        self, x: Tensor, Y: Tensor, coefficients: Tensor, weights: Tensor | None, units: Units | None
+    ) -> Tensor:
+        size, values = _block_rows(len(self._W)), torch.empty_like(Y)
+        grouped = units is not None and units.labels is not None
+        all_rows = units.rows if grouped and units else (torch.arange(len(x), device=x.device).unsqueeze(-1),)
+        parts = [part.flatten() for rows in all_rows for part in rows.split(max(1, size // rows.shape[1]))]
+        for rows in parts:
+            Z, own = self.representation(x[rows]).to(self._W), None if weights is None else weights[rows]
+            U, P, part = self._system.solve(Z.mT).mT, Z @ coefficients, None if units is None else units.subset(rows)
+            if grouped and part:
+                values[rows] = Y[rows] - left_out_blocks(Y[rows] - P, U, Z, part, own)
+            else:
+                norms, leverage, ridge = Z.square().sum(-1), (Z * U).sum(-1), float(self._system.ridge)
+                values[rows] = left_out_from_leverage(P, leverage, norms, Y[rows], ridge, own, part)
+        return values
+
+    @property
+    def squared_norm(self) -> Tensor:
+        """Σ W², the squared norm of the embedding (Algorithm 2, line 10)."""
+        return self._W.square().sum((-2, -1))
+
+    @property
+    def sup_diagonal(self) -> SupDiagonal:
+        """α², the largest k(x_i, x_i) over all training rows."""
+        return SupDiagonal(self._W.new_tensor(self._sums.largest_diagonal), "maximum over the data")
+
+
+class MulticlassFeaturePredictor(MulticlassPredictor, FeaturePredictor):
+    """The same for class labels, with the methods of :class:`kernel_embed.embeddings.ConditionedMulticlass`."""
+
+    embedding: MulticlassEmbedding

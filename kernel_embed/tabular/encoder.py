@@ -187,6 +187,14 @@ def plain_matrix(X: Any) -> Floats | None:
     return None if bool(np.isnan(matrix).any()) else matrix
 
 
+def encode_table(encoder: TableEncoder | None, X: Any) -> Floats:
+    """``X`` as the ``encoder`` has it; without one, its numbers as they are."""
+    matrix = plain_matrix(X) if encoder is None else encoder.transform(X)
+    if matrix is None:
+        raise ValueError("X must be a matrix of numbers without missing values, as in training. Impute them first.")
+    return matrix
+
+
 def read_columns(X: Any) -> tuple[list[NDArray[Any]], list[str] | None]:
     """The columns of a table as arrays, and their names if all are strings."""
     X = _frame(X)

@@ -20,6 +20,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
@@ -27,7 +28,6 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ..kernels.distances import laplace_gram
 from ..kernels.parameters import NamedParameter
 from ..kernels.registration import register
 from ..validation import broadcast_shapes, check_count, check_tensor
@@ -276,14 +276,52 @@ class TiedLaplaceKernel(TiedLengthscales, Kernel):
         return torch.exp(-(z1 - z2).abs().sum(-1)) if diag else laplace_gram(z1, z2)
 
 
-def _laplace_gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+def laplace_gram(z1: Tensor, z2: Tensor | None = None) -> Tensor:
+    """The matrix exp(−‖z1_i − z2_j‖₁), differentiable in ``z1`` and ``z2``; ``z2=None`` means ``z1``."""
+    matrix: Tensor = _LaplaceGram.apply(z1, z2)
+    return matrix
+
+
+class _LaplaceGram(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z1: Tensor, z2: Tensor | None) -> Tensor:
+        """K = exp(−D)."""
+        D = torch.cdist(z1, z1 if z2 is None else z2, p=1.0)
+        K = D.neg().exp_()
+        ctx.save_for_backward(z1, z2, D, K)
+        return K
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """∂q/∂z = −Σ_j M_ij sign(z_i − z'_j), M = G∘K."""
+        z1, z2, D, K = ctx.saved_tensors
+        M, other = (G * K).neg_(), z1 if z2 is None else z2
+        weighted_signs = _plain_weighted_signs if torch.is_grad_enabled() else _weighted_signs
+        if z2 is None:
+            return weighted_signs(M + M.mT, z1, z1, D), None
+        first = weighted_signs(M, z1, other, D) if ctx.needs_input_grad[0] else None
+        second = weighted_signs(M.mT, other, z1, D.mT) if ctx.needs_input_grad[1] else None
+        return first, second
+
+
+def _weighted_signs(M: Tensor, z1: Tensor, z2: Tensor, D: Tensor) -> Tensor:
+    """Σ_j M_ij sign(z1_i − z2_j)."""
+    arguments = (M.contiguous(), z1.contiguous(), z2.contiguous(), 1.0, D.contiguous())
+    total: Tensor = torch.ops.aten._cdist_backward(*arguments)
+    return total
+
+
+def _plain_weighted_signs(M: Tensor, z1: Tensor, z2: Tensor, D: Tensor) -> Tensor:
+    """The same, differentiable in M."""
+    columns = zip(z1.unbind(-1), z2.unbind(-1), strict=True)
+    signs = (torch.sign(a.unsqueeze(-1) - b.unsqueeze(-2)).detach() for a, b in columns)
+    return torch.stack([(M * sign).sum(-1) for sign in signs], dim=-1)
+
+
+def _laplace_rule(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     return laplace_gram(x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale)
-
-
-def _one(kernel: Kernel, x: Tensor) -> Tensor:
-    return x.new_ones(kernel.batch_shape)
 
 
 register(TiedRBFKernel, like=RBFKernel)
 register(TiedMaternKernel, like=MaternKernel)
-register(TiedLaplaceKernel, gram=_laplace_gram, supremum=_one)
+register(TiedLaplaceKernel, gram=_laplace_rule, supremum=lambda kernel, x: x.new_ones(kernel.batch_shape))

@@ -12,18 +12,11 @@ A failed check says what was expected, what the object did, and by how much. The
 the same suites.
 """
 
-from .embedding import EmbeddingContract, SystemContract
+from .embedding import EmbeddingContract, MulticlassPredictorContract, PredictorContract, SystemContract
 from .kernel import KernelContract
 from .learning import ObjectiveContract, OptimizerContract, SamplerContract
-from .predictors import MulticlassPredictorContract, PredictorContract
 
 __all__ = [
-    "EmbeddingContract",
-    "KernelContract",
-    "MulticlassPredictorContract",
-    "ObjectiveContract",
-    "OptimizerContract",
-    "PredictorContract",
-    "SamplerContract",
-    "SystemContract",
-]
+    "EmbeddingContract", "KernelContract", "MulticlassPredictorContract", "ObjectiveContract", "OptimizerContract",
+    "PredictorContract", "SamplerContract", "SystemContract",
+]  # fmt: skip

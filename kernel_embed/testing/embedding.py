@@ -1,193 +1,22 @@
-"""Contracts of embeddings and linear systems, with comparisons that explain a failure."""
+"""Contracts of linear systems, embeddings, and predictors of P(Y | X), exact or approximate."""
 
 from __future__ import annotations
 
+import abc
 import copy
 import math
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, ConditionalPredictor
+from ..embeddings import ConditionalEmbedding, ConditionalPredictor, MulticlassPredictor
 from ..linalg import LinearSystem
-
-STEP = 1e-5
-"""The step of central differences, whose error is about STEP² and, by rounding, 1e-16 / STEP."""
+from .checks import check_close, gradients, named_parameters, unchanged
 
 
-def check_close(what: str, actual: Tensor, expected: Tensor, tolerance: float = 1e-8) -> None:
-    """Raise ``AssertionError`` unless ``actual`` has the shape of ``expected`` and its values, up to ``tolerance``.
-
-    The tolerance is relative to the largest expected value.
-
-    Example:
-        >>> check_close("the sum", torch.tensor([2.0]), torch.tensor([3.0]))
-        Traceback (most recent call last):
-        ...
-        AssertionError: Expected the sum to agree up to 1e-08, got a largest difference of 1 at index (0,): 2 for 3.
-    """
-    if actual.shape != expected.shape:
-        raise AssertionError(f"Expected {what} of shape {tuple(expected.shape)}, got {tuple(actual.shape)}.")
-    if not bool(torch.isfinite(actual).all()):
-        raise AssertionError(f"Expected {what} to be finite, got {int((~torch.isfinite(actual)).sum())} values not.")
-    if actual.numel() == 0:
-        return
-    difference = (actual - expected).detach().abs()
-    scale = max(float(expected.detach().abs().max()), 1.0)
-    if float(difference.max()) <= tolerance * scale:
-        return
-    place = tuple(int(i) for i in torch.unravel_index(difference.argmax(), difference.shape))
-    raise AssertionError(
-        f"Expected {what} to agree up to {tolerance:g}, got a largest difference of {float(difference.max()):.3g} at "
-        f"index {place}: {actual[place].item():.6g} for {expected[place].item():.6g}."
-    )
-
-
-def gradients(value: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """∂value/∂p for every parameter, zero for those it does not depend on."""
-    if not parameters:
-        return []
-    slopes = torch.autograd.grad(value, parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(slopes, parameters, strict=True)]
-
-
-@torch.no_grad()
-def differences(function: Callable[[], Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The same by central differences of ``function``, which reads the current parameters."""
-    slopes = []
-    for parameter in parameters:
-        slope = torch.zeros_like(parameter)
-        for i in range(parameter.numel()):
-            place = torch.unravel_index(torch.tensor(i), parameter.shape) if parameter.dim() else ()
-            before = parameter[place].clone()
-            parameter[place] = before + STEP
-            ahead = function()
-            parameter[place] = before - STEP
-            behind = function()
-            parameter[place] = before
-            slope[place] = (ahead - behind) / (2.0 * STEP)
-        slopes.append(slope)
-    return slopes
-
-
-def second_derivatives(
-    function: Callable[[], Tensor], parameters: Sequence[Tensor], seed: int = 0
-) -> tuple[Tensor, Tensor]:
-    """The Hessian of ``function`` times a random direction: by autograd, and by central differences of the gradient."""
-    generator = torch.Generator().manual_seed(seed)
-    direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype).to(p) for p in parameters]
-    slopes = torch.autograd.grad(function(), parameters, create_graph=True, allow_unused=True)
-    along = sum(((g * d).sum() for g, d in zip(slopes, direction, strict=True) if g is not None), torch.zeros(()))
-    ours = gradients(along, parameters) if along.requires_grad else [torch.zeros_like(p) for p in parameters]
-    sides = []
-    for sign in (1.0, -2.0):
-        with torch.no_grad():
-            for p, d in zip(parameters, direction, strict=True):
-                p.add_(d, alpha=sign * STEP)
-        sides.append(gradients(function(), parameters))
-    with torch.no_grad():
-        for p, d in zip(parameters, direction, strict=True):
-            p.add_(d, alpha=STEP)
-    others = [(ahead - behind) / (2.0 * STEP) for ahead, behind in zip(*sides, strict=True)]
-    flat_ours, flat_others = (torch.cat([part.reshape(-1) for part in parts]) for parts in (ours, others))
-    return flat_ours, flat_others
-
-
-def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The parameters that require a gradient, by name."""
-    return {name: p for name, p in module.named_parameters() if p.requires_grad}
-
-
-class EmbeddingContract:
-    """Inherit and define :meth:`make_embedding`, an embedding of targets given inputs, and where needed the data.
-
-    Attributes:
-        tolerance: relative.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> from kernel_embed.testing import EmbeddingContract
-        >>> class TestMine(EmbeddingContract):
-        ...     def make_embedding(self):
-        ...         return ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double()
-    """
-
-    tolerance = 1e-8
-
-    def make_embedding(self) -> ConditionalEmbedding:
-        """The embedding, in float64 and without batch dimensions.
-
-        Raises:
-            TypeError: if the subclass does not define it.
-        """
-        raise TypeError("Define make_embedding in your subclass; it returns an embedding.")
-
-    def make_data(self) -> tuple[Tensor, Tensor]:
-        """x and y."""
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(12, 2, generator=generator, dtype=torch.float64)
-        return x, torch.arange(12) % 2
-
-    def make_points(self) -> Tensor:
-        """New points."""
-        return torch.randn(5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-    def _mean(self, conditioned: ConditionalPredictor) -> Tensor:
-        return conditioned.mean(self.make_points())
-
-    def test_attached_and_conditioned_embeddings_agree(self) -> None:
-        """The same numbers, from the live parameters and from their copy."""
-        embedding, data = self.make_embedding(), self.make_data()
-        check_close(
-            "the conditioned mean",
-            self._mean(embedding.condition(*data)),
-            self._mean(embedding.attach(*data)),
-            self.tolerance,
-        )
-
-    def test_an_attached_embedding_is_live(self) -> None:
-        """Its mean has a gradient in the parameters, and it holds no copy."""
-        embedding = self.make_embedding()
-        bound = embedding.attach(*self.make_data())
-        assert bound.embedding is embedding, "attach must hold the embedding itself, not a copy."
-        slopes = gradients(self._mean(bound).square().sum(), list(named_parameters(embedding).values()))
-        assert any(bool(g.abs().sum() > 0) for g in slopes), (
-            "Expected gradients in the parameters through attach, got none."
-        )
-
-    def test_a_conditioned_embedding_is_frozen(self) -> None:
-        """Later learning does not change it, and its mean has no gradient in the parameters."""
-        embedding = self.make_embedding()
-        conditioned = embedding.condition(*self.make_data())
-        before = self._mean(conditioned)
-        assert not before.requires_grad, "A conditioned embedding must not require gradients."
-        with torch.no_grad():
-            for parameter in embedding.parameters():
-                parameter.add_(0.3)
-        check_close("the conditioned mean after the embedding changed", self._mean(conditioned), before, 0.0)
-
-    def test_conditioning_changes_nothing(self) -> None:
-        """The embedding is the same after ``condition``."""
-        embedding = self.make_embedding()
-        before = copy.deepcopy(embedding.state_dict())
-        self._mean(embedding.condition(*self.make_data()))
-        for name, value in embedding.state_dict().items():
-            assert torch.equal(value, before[name]), f"Expected condition not to change {name}."
-
-    def test_a_conditioned_embedding_can_be_copied(self) -> None:
-        """By ``copy.deepcopy`` and by pickle, with the same predictor."""
-        conditioned = self.make_embedding().condition(*self.make_data())
-        expected = self._mean(conditioned)
-        for what, twin in (
-            ("deepcopy", copy.deepcopy(conditioned)),
-            ("pickle", pickle.loads(pickle.dumps(conditioned))),
-        ):
-            check_close(f"the mean after {what}", self._mean(twin), expected, self.tolerance)
-
-
-class SystemContract:
+class SystemContract(abc.ABC):
     """Inherit and define :meth:`make_system`, which returns a system and the matrices K and A = K + ηW⁻¹ it stands for.
 
     Attributes:
@@ -196,7 +25,6 @@ class SystemContract:
 
     Example:
         >>> from kernel_embed.linalg import DenseSystem
-        >>> from kernel_embed.testing import SystemContract
         >>> class TestDense(SystemContract):
         ...     def make_system(self):
         ...         K = torch.eye(3, dtype=torch.float64)
@@ -206,13 +34,9 @@ class SystemContract:
     tolerance = 1e-8
     is_factorized = True
 
+    @abc.abstractmethod
     def make_system(self) -> tuple[LinearSystem, Tensor, Tensor]:
-        """The system, K and A.
-
-        Raises:
-            TypeError: if the subclass does not define it.
-        """
-        raise TypeError("Define make_system in your subclass; it returns a system with K and A.")
+        """The system, K and A."""
 
     def _targets(self, A: Tensor) -> Tensor:
         return torch.randn(A.shape[-1], 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype)
@@ -238,14 +62,8 @@ class SystemContract:
         Y = self._targets(A)
         if not self.is_factorized:
             for ask in (system.inverse_diagonal, system.log_determinant):
-                try:
-                    ask()
-                except TypeError as error:
-                    assert "Expected a factorized system" in str(error)  # noqa: PT017 — pytest is not imported here
-                else:
-                    raise AssertionError(
-                        f"Expected {type(system).__name__} to reject {ask.__name__}, but it returned a value."
-                    )
+                message = _type_error(ask)
+                assert "Expected a factorized system" in message, f"{ask.__name__} must say what is missing: {message}"
             return
         inverse = torch.linalg.inv(A)
         check_close("diag A⁻¹", system.inverse_diagonal(), inverse.diagonal(dim1=-2, dim2=-1), self.tolerance)
@@ -253,3 +71,179 @@ class SystemContract:
         n, m = Y.shape
         density = 0.5 * ((Y * (inverse @ Y)).sum() + m * torch.logdet(A) + n * m * math.log(2.0 * math.pi))
         check_close("−log N(Y; 0, A)", system.negative_log_densities(Y), density, self.tolerance)
+
+
+def _type_error(call: Callable[..., object], *arguments: object) -> str:
+    """The message of the TypeError that ``call`` raises."""
+    try:
+        call(*arguments)
+    except TypeError as error:
+        return str(error)
+    raise AssertionError(f"Expected {call.__qualname__} to raise a TypeError, but it returned a value.")
+
+
+class EmbeddingContract(abc.ABC):
+    """Inherit and define :meth:`make_embedding`, an embedding of targets given inputs, and where needed the data.
+
+    Attributes:
+        tolerance: relative.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> class TestMine(EmbeddingContract):
+        ...     def make_embedding(self):
+        ...         return ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double()
+    """
+
+    tolerance = 1e-8
+
+    @abc.abstractmethod
+    def make_embedding(self) -> ConditionalEmbedding:
+        """The embedding, in float64 and without batch dimensions."""
+
+    def make_data(self) -> tuple[Tensor, Tensor]:
+        """x and y."""
+        generator = torch.Generator().manual_seed(0)
+        return torch.randn(12, 2, generator=generator, dtype=torch.float64), torch.arange(12) % 2
+
+    def make_points(self) -> Tensor:
+        """New points."""
+        return torch.randn(5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def _mean(self, conditioned: ConditionalPredictor) -> Tensor:
+        return conditioned.mean(self.make_points())
+
+    def test_an_attached_embedding_is_live(self) -> None:
+        """It holds no copy, and its mean is the conditioned one, with a gradient in the parameters."""
+        embedding, data = self.make_embedding(), self.make_data()
+        attached = embedding.attach(*data)
+        assert attached.embedding is embedding, "attach must hold the embedding itself, not a copy."
+        mean = self._mean(attached)
+        check_close("the conditioned mean", self._mean(embedding.condition(*data)), mean, self.tolerance)
+        slopes = gradients(mean.square().sum(), list(named_parameters(embedding).values()))
+        assert bool((slopes != 0).any()), "Expected gradients in the parameters through attach, got none."
+
+    def test_a_conditioned_embedding_is_frozen(self) -> None:
+        """It and the embedding do not change each other, and its mean has no gradient in the parameters."""
+        embedding = self.make_embedding()
+        with unchanged("condition", embedding):
+            conditioned = embedding.condition(*self.make_data())
+            before = self._mean(conditioned)
+        assert not before.requires_grad, "A conditioned embedding must not require gradients."
+        with torch.no_grad():
+            for parameter in embedding.parameters():
+                parameter.add_(0.3)
+        check_close("the conditioned mean after the embedding changed", self._mean(conditioned), before, 0.0)
+
+    def test_a_conditioned_embedding_can_be_copied(self) -> None:
+        """By ``copy.deepcopy`` and by pickle, with the same predictor."""
+        conditioned = self.make_embedding().condition(*self.make_data())
+        expected = self._mean(conditioned)
+        copies = {"deepcopy": copy.deepcopy(conditioned), "pickle": pickle.loads(pickle.dumps(conditioned))}
+        for how, twin in copies.items():
+            check_close(f"the mean after {how}", self._mean(twin), expected, self.tolerance)
+
+
+class PredictorContract(abc.ABC):
+    """Inherit and define :meth:`make_predictor` and :meth:`make_points`.
+
+    Attributes:
+        holds_targets: whether the expectation of any g(Y) is available.
+        tolerance: relative.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> class TestMine(PredictorContract):
+        ...     def make_points(self):
+        ...         return torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
+        ...     def make_predictor(self):
+        ...         x = torch.linspace(0, 1, 9, dtype=torch.float64).unsqueeze(-1)
+        ...         return ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, x)
+    """
+
+    holds_targets = True
+    tolerance = 1e-8
+
+    @abc.abstractmethod
+    def make_predictor(self) -> ConditionalPredictor:
+        """A predictor without batch dimensions."""
+
+    @abc.abstractmethod
+    def make_points(self) -> Tensor:
+        """New points, ``(t, d)``."""
+
+    def test_the_mean_is_a_matrix(self) -> None:
+        """``mean(x)`` has one finite row for each point."""
+        x = self.make_points()
+        mean = self.make_predictor().mean(x)
+        assert mean.dim() == 2, f"Expected a mean of shape (t, m), got {tuple(mean.shape)}."
+        assert mean.shape[0] == x.shape[0], f"Expected {x.shape[0]} rows of the mean, got {mean.shape[0]}."
+        assert bool(torch.isfinite(mean).all()), "Expected a finite mean, got other values."
+
+    def test_points_are_independent(self) -> None:
+        """The prediction at a point does not depend on the other points, on gradients or on earlier predictions."""
+        predictor, x = self.make_predictor(), self.make_points()
+        together = predictor.mean(x)
+        alone = torch.cat([predictor.mean(row[None]) for row in x])
+        check_close("the mean of single points", alone, together, self.tolerance)
+        with torch.no_grad():
+            check_close("the mean without gradients", predictor.mean(x), together, self.tolerance)
+        check_close("the mean evaluated again", predictor.mean(x), predictor.mean(x), 0.0)
+
+    def test_expectations_are_linear_in_g(self) -> None:
+        """E[a g + b h] = a E[g] + b E[h], and E of a vector is a vector; or a TypeError with a message."""
+        predictor, x = self.make_predictor(), self.make_points()
+
+        def g(y: Tensor) -> Tensor:
+            return y.double().reshape(len(y), -1)[:, 0]
+
+        if not self.holds_targets:
+            assert _type_error(predictor.expectation, g, x), "Expected a message, got none."
+            return
+        one, two = predictor.expectation(g, x), predictor.expectation(lambda y: g(y).square(), x)
+        both = predictor.expectation(lambda y: torch.stack([g(y), g(y).square()], dim=-1), x)
+        check_close("E of two functions", both, torch.stack([one, two], dim=-1), self.tolerance)
+        mixed = predictor.expectation(lambda y: 2.0 * g(y) - 0.5 * g(y).square(), x)
+        check_close("E of a mixture of functions", mixed, 2.0 * one - 0.5 * two, self.tolerance)
+
+
+class MulticlassPredictorContract(PredictorContract):
+    """The same for class labels; write ``make_predictor`` and ``make_points``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> class TestMine(MulticlassPredictorContract):
+        ...     def make_points(self):
+        ...         return torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
+        ...     def make_predictor(self):
+        ...         x = torch.linspace(0, 1, 9, dtype=torch.float64).unsqueeze(-1)
+        ...         embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=3).double()
+        ...         return embedding.condition(x, torch.arange(9) % 3)
+    """
+
+    @abc.abstractmethod
+    def make_predictor(self) -> MulticlassPredictor:
+        """A predictor of classes."""
+
+    def test_probabilities_are_probabilities(self) -> None:
+        """Between 0 and 1, and 1 in all; a prediction is one of the classes, and 0 ≤ entropy ≤ log m."""
+        predictor, x = self.make_predictor(), self.make_points()
+        p, m = predictor.probabilities(x), predictor.num_classes
+        assert p.shape == (x.shape[0], m), f"Expected probabilities of shape {(x.shape[0], m)}, got {tuple(p.shape)}."
+        assert bool(((p >= 0) & (p <= 1)).all()), "Expected probabilities between 0 and 1, got others."
+        check_close("the sum of the probabilities", p.sum(-1), torch.ones_like(p[:, 0]), self.tolerance)
+        labels, entropy = predictor.predict(x), predictor.entropy(x)
+        assert bool(((labels >= 0) & (labels < m)).all()), f"Expected classes from 0 to {m - 1}, got others."
+        in_range = (entropy >= -1e-9) & (entropy <= math.log(m) + 1e-6)
+        assert bool(in_range.all()), "Expected 0 ≤ entropy ≤ log m, got others."
+
+    def test_expectations_of_classes(self) -> None:
+        """Decision probabilities are the mean, eq. (5), and E[g(Y)] is the sum over classes, also of given values."""
+        predictor, x = self.make_predictor(), self.make_points()
+        decisions = predictor.decision_probabilities(x)
+        check_close("the decision probabilities", decisions, predictor.mean(x), self.tolerance)
+        values = torch.arange(predictor.num_classes, dtype=torch.float64).square()
+        expected = decisions.double() @ values
+        check_close("E[g(Y)] by values", predictor.expectation(values, x).double(), expected, self.tolerance)
+        by_function = predictor.expectation(lambda c: c.double().square(), x)
+        check_close("E[g(Y)] by a function", by_function.double(), expected, self.tolerance)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any, ClassVar
+import abc
+import functools
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -14,10 +15,10 @@ from ..embeddings import BayesianMeanEmbedding, MulticlassEmbedding
 from ..learning import FitResult, Optimizer, fit
 from ..objectives import EmbeddingEvidence, LeaveOneOutRisk, Objective, RademacherComplexity
 from ..posteriors import MeanPosterior, Sampler, sample_posterior
-from .embedding import check_close, differences, gradients, named_parameters, second_derivatives
+from . import checks
 
 
-class ObjectiveContract:
+class ObjectiveContract(abc.ABC):
     """Inherit and define :meth:`make_objective`; for other than class labels also the embedding and the data.
 
     Attributes:
@@ -33,13 +34,9 @@ class ObjectiveContract:
 
     tolerance = 1e-5
 
+    @abc.abstractmethod
     def make_objective(self) -> Objective[Any]:
-        """The objective.
-
-        Raises:
-            TypeError: if the subclass does not define it.
-        """
-        raise TypeError("Define make_objective in your subclass; it returns an objective.")
+        """The objective."""
 
     def make_embedding(self) -> gpytorch.Module:
         """The embedding: a multiclass embedding with an ARD Matérn kernel by default."""
@@ -58,72 +55,57 @@ class ObjectiveContract:
         return objective(embedding, x) if y is None else objective(embedding, x, y)
 
     def test_it_is_a_finite_number(self) -> None:
-        """A scalar for an embedding without batch dimensions, the same in a second evaluation."""
+        """A scalar for an embedding without batch dimensions, which it does not change, and the same again."""
         objective, embedding = self.make_objective(), self.make_embedding()
-        value = self._loss(objective, embedding)
+        with checks.unchanged(repr(objective), embedding):
+            value = self._loss(objective, embedding)
         assert value.shape == (), f"Expected a scalar from {objective!r}, got shape {tuple(value.shape)}."
         assert bool(torch.isfinite(value)), f"Expected a finite value from {objective!r}, got {value.item()}."
-        check_close(f"{objective!r} evaluated again", self._loss(objective, embedding), value, 0.0)
+        checks.check_close(f"{objective!r} evaluated again", self._loss(objective, embedding), value, 0.0)
 
     def test_gradient_is_that_of_differences(self) -> None:
         """For every parameter of the embedding."""
         objective, embedding = self.make_objective(), self.make_embedding()
-        named = named_parameters(embedding)
-        ours = gradients(self._loss(objective, embedding), list(named.values()))
-        others = differences(lambda: self._loss(objective, embedding), list(named.values()))
-        for name, one, other in zip(named, ours, others, strict=True):
-            check_close(f"the gradient of {objective!r} in {name}", one, other, self.tolerance)
+        named = checks.named_parameters(embedding)
+        ours = checks.gradients(self._loss(objective, embedding), list(named.values()))
+        others = checks.differences(lambda: self._loss(objective, embedding), list(named.values()))
+        checks.check_gradients(f"the gradient of {objective!r}", named, ours, others, self.tolerance)
 
     def test_second_derivatives_are_those_of_differences(self) -> None:
         """For a random direction in the parameters; an objective without second derivatives must raise."""
         objective, embedding = self.make_objective(), self.make_embedding()
-        parameters = list(named_parameters(embedding).values())
+        parameters = list(checks.named_parameters(embedding).values())
         try:
-            ours, others = second_derivatives(lambda: self._loss(objective, embedding), parameters)
+            ours, others = checks.second_derivatives(lambda: self._loss(objective, embedding), parameters)
         except NotImplementedError:
             return
         except RuntimeError as error:
             if "once_differentiable" not in str(error):
                 raise
             return
-        check_close(f"the second derivatives of {objective!r}", ours, others, 10.0 * self.tolerance)
-
-    def test_it_changes_nothing(self) -> None:
-        """The embedding has the same parameters and buffers after an evaluation."""
-        objective, embedding = self.make_objective(), self.make_embedding()
-        before = copy.deepcopy(embedding.state_dict())
-        self._loss(objective, embedding)
-        for name, value in embedding.state_dict().items():
-            assert torch.equal(value, before[name]), f"Expected {objective!r} not to change {name}."
+        checks.check_close(f"the second derivatives of {objective!r}", ours, others, 10.0 * self.tolerance)
 
     def test_objectives_add_and_scale(self) -> None:
         """(2a + a)(·) = 3 a(·), as a value and in its terms."""
         objective, embedding = self.make_objective(), self.make_embedding()
-        value = self._loss(objective, embedding)
-        check_close(
-            f"2 * {objective!r} + {objective!r}", self._loss(2.0 * objective + objective, embedding), 3.0 * value
-        )
+        three, total = 3.0 * self._loss(objective, embedding), self._loss(2.0 * objective + objective, embedding)
+        checks.check_close(f"2 * {objective!r} + {objective!r}", total, three)
         assert repr(objective), "Expected an objective with a repr, got an empty one."
 
 
-class OptimizerContract:
+class OptimizerContract(abc.ABC):
     """Inherit and define :meth:`make_optimizer`; it learns a lengthscale and λ on forty points.
 
     Example:
         >>> import kernel_embed as ke
-        >>> from kernel_embed.testing import OptimizerContract
         >>> class TestMine(OptimizerContract):
         ...     def make_optimizer(self):
         ...         return ke.LBFGS(num_restarts=1)
     """
 
+    @abc.abstractmethod
     def make_optimizer(self) -> Optimizer:
-        """The optimizer.
-
-        Raises:
-            TypeError: if the subclass does not define it.
-        """
-        raise TypeError("Define make_optimizer in your subclass; it returns an optimizer.")
+        """The optimizer."""
 
     def _fit(self, seed: int = 0) -> tuple[FitResult, MulticlassEmbedding]:
         x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
@@ -133,12 +115,14 @@ class OptimizerContract:
         return fit(embedding, objective, x, y, optimizer=self.make_optimizer(), seed=seed), embedding
 
     def test_it_lowers_the_objective(self) -> None:
-        """Below the first value that it recorded; the result is the lowest one."""
+        """Below the first value that it recorded; the result is the lowest one, and says how the search ended."""
         result, _ = self._fit()
         assert result.history, "Expected at least one record, got none. Call problem.record(...)."
         values = [record["value"] for record in result.history]
         assert result.value == min(values), f"Expected the lowest value {min(values):.6g}, got {result.value:.6g}."
         assert result.value < values[0], f"Expected less than the first value {values[0]:.6g}, got {result.value:.6g}."
+        assert isinstance(result.converged, bool), f"Expected converged to be a bool, got {type(result.converged)}."
+        assert result.message, "Expected a message of how the search ended, got none."
 
     def test_a_seed_is_honored(self) -> None:
         """The same seed gives the same parameters."""
@@ -146,14 +130,8 @@ class OptimizerContract:
         for (name, a), b in zip(one.named_parameters(), two.parameters(), strict=True):
             assert torch.equal(a, b), f"Expected the same {name} from the same seed, got {a.tolist()} and {b.tolist()}."
 
-    def test_it_reports_how_it_ended(self) -> None:
-        """By a message, and whether it converged."""
-        result, _ = self._fit()
-        assert isinstance(result.converged, bool), f"Expected converged to be a bool, got {type(result.converged)}."
-        assert result.message, "Expected a message of how the search ended, got none."
 
-
-class SamplerContract:
+class SamplerContract(abc.ABC):
     """Inherit and write :meth:`make_sampler`. Its posterior is sampled once per class and shared by the tests.
 
     Attributes:
@@ -163,7 +141,6 @@ class SamplerContract:
 
     Example:
         >>> import kernel_embed as ke
-        >>> from kernel_embed.testing import SamplerContract
         >>> class TestMine(SamplerContract):
         ...     def make_sampler(self):
         ...         return ke.NUTS()
@@ -173,51 +150,31 @@ class SamplerContract:
     warmup_steps = 100
     accuracy = 0.4
 
+    @abc.abstractmethod
     def make_sampler(self) -> Sampler:
-        """The sampler.
+        """The sampler."""
 
-        Raises:
-            TypeError: if the subclass does not write it.
-        """
-        raise TypeError("Define the method make_sampler, which returns a sampler.")
+    @classmethod
+    @functools.cache
+    def _shared(cls) -> MeanPosterior:
+        return cls()._sample(0, cls.num_samples, cls.warmup_steps)
 
-    _posterior: ClassVar[MeanPosterior | None] = None
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls._posterior = None
-
-    def _shared(self) -> MeanPosterior:
-        kind = type(self)
-        if kind._posterior is None:
-            kind._posterior = self._sample()
-        return kind._posterior
-
-    def _sample(self, seed: int = 0, num_samples: int | None = None) -> MeanPosterior:
+    def _sample(self, seed: int, num_samples: int, warmup_steps: int) -> MeanPosterior:
         x = torch.randn(25, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         kernel = gpytorch.kernels.RBFKernel(lengthscale_prior=gpytorch.priors.GammaPrior(3.0, 2.0))
-        return sample_posterior(
-            BayesianMeanEmbedding(kernel),
-            EmbeddingEvidence(),
-            x,
-            num_samples=self.num_samples if num_samples is None else num_samples,
-            warmup_steps=self.warmup_steps if num_samples is None else num_samples,
-            num_chains=2,
-            seed=seed,
-            sampler=self.make_sampler(),
-            progress=False,
-        )
+        settings: dict[str, Any] = {"num_samples": num_samples, "warmup_steps": warmup_steps, "num_chains": 2}
+        settings |= {"seed": seed, "sampler": self.make_sampler(), "progress": False}
+        posterior: MeanPosterior = sample_posterior(BayesianMeanEmbedding(kernel), EmbeddingEvidence(), x, **settings)
+        return posterior
 
     def test_draws_have_their_shapes(self) -> None:
         """(chains, draws, parameters) and a log density for each."""
         posterior = self._shared()
         shape = (2, self.num_samples, 1)
-        assert posterior.draws.u.shape == shape, (
-            f"Expected draws of shape {shape}, got {tuple(posterior.draws.u.shape)}."
-        )
-        density = posterior.draws.log_density
+        u, density = posterior.draws.u, posterior.draws.log_density
+        assert u.shape == shape, f"Expected draws of shape {shape}, got {tuple(u.shape)}."
         assert density.shape == shape[:2], f"Expected log densities of shape {shape[:2]}, got {tuple(density.shape)}."
-        assert bool(torch.isfinite(posterior.draws.u).all()), "Expected finite draws, got others."
+        assert bool(torch.isfinite(u).all()), "Expected finite draws, got others."
 
     def test_draws_are_of_the_posterior(self) -> None:
         """Mean and standard deviation of log ℓ against quadrature."""
@@ -238,7 +195,7 @@ class SamplerContract:
         """The same seed gives the same draws, another one others."""
         torch.manual_seed(5)
         before = torch.get_rng_state()
-        one, again, other = (self._sample(seed, num_samples=10) for seed in (1, 1, 2))
+        one, again, other = (self._sample(seed, 10, 10) for seed in (1, 1, 2))
         assert torch.equal(torch.get_rng_state(), before), "The sampler changed the global generator."
         assert torch.equal(one.draws.u, again.draws.u), "Expected the same draws from the same seed, got others."
         assert not torch.equal(one.draws.u, other.draws.u), "Expected other draws from another seed, got the same."

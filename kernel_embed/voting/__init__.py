@@ -1,27 +1,27 @@
 """Voted kernel regularization: a sparse vote over the functions of many kernels, each penalized by its complexity.
 
-families → complexity → penalties → problem → solver (column_generation, coordinate_descent) → path, cross_validation;
-predictions has the fitted vote and its probabilities, generalization its bounds.
+families → complexity → problem → solvers (program, descent) → path, with cross validation; predictions has the fitted
+vote and its probabilities, generalization its bounds.
 """
 
 from .complexity import (
+    Complexities,
+    complexities,
     dimension_bound,
     feature_dimension,
     local_bound,
     massart_bound,
     monte_carlo,
     own_radius,
+    penalties,
     trace_bound,
 )
-from .cross_validation import CrossValidation, cross_validate_votes
-from .descent import Descent
 from .families import KernelFamily, gaussian_kernels, polynomial_kernels
-from .generalization import BaseFunctions, theorem_1, theorem_2, vote_guarantee
-from .path import GRID, PathPoint, problem_path, vote_path
-from .penalties import Complexities, complexities, penalties
+from .generalization import BaseFunctions, margin_bound, vote_guarantee
+from .path import GRID, CrossValidation, PathPoint, cross_validate_votes, problem_path, vote_path
 from .predictions import SparseVote
-from .problem import Solution, VoteProblem, Votes, VoteSolver
-from .solvers import ColumnGeneration, CoordinateDescent
+from .problem import VoteProblem, Votes
+from .solvers import ColumnGeneration, CoordinateDescent, Solution, VoteSolver
 
 __all__ = [
     "GRID",
@@ -30,7 +30,6 @@ __all__ = [
     "Complexities",
     "CoordinateDescent",
     "CrossValidation",
-    "Descent",
     "KernelFamily",
     "PathPoint",
     "Solution",
@@ -44,14 +43,13 @@ __all__ = [
     "feature_dimension",
     "gaussian_kernels",
     "local_bound",
+    "margin_bound",
     "massart_bound",
     "monte_carlo",
     "own_radius",
     "penalties",
     "polynomial_kernels",
     "problem_path",
-    "theorem_1",
-    "theorem_2",
     "trace_bound",
     "vote_guarantee",
     "vote_path",

@@ -1,8 +1,10 @@
-r"""Empirical Rademacher complexities of kernels, bounded or estimated.
+r"""The complexities :math:`r_k` of kernels and the penalties :math:`\Lambda_k = \lambda r_k + \beta`.
 
-For :math:`H_k = \{x \mapsto \pm K_k(x, x')\}` the vote penalizes
+For :math:`H_k = \{x \mapsto \pm K_k(x, x')\}` the vote penalizes the empirical Rademacher complexity
 
-.. math::  r_k = \hat{\mathfrak R}_S(H_k) = \frac1m E_\sigma \sup_{x'} \Big|\sum_i \sigma_i K_k(x_i, x')\Big| .
+.. math::  r_k = \hat{\mathfrak R}_S(H_k) = \frac1m E_\sigma \sup_{x'} \Big|\sum_i \sigma_i K_k(x_i, x')\Big| ,
+
+bounded or estimated; :math:`\kappa_k^2 = \sup_x K_k(x, x)` is taken as the largest value on the sample.
 
 ========================  ==================================================================================
 :func:`trace_bound`       Lemma 3, :math:`\kappa_k \sqrt{\operatorname{Tr} K_k} / m`
@@ -11,72 +13,38 @@ For :math:`H_k = \{x \mapsto \pm K_k(x, x')\}` the vote penalizes
 :func:`massart_bound`     for kernels that are not positive semidefinite, where the lemmas do not hold
 :func:`monte_carlo`       the complexity itself, the sup taken over the sample
 ========================  ==================================================================================
-
-:math:`\kappa_k^2 = \sup_x K_k(x, x)` is taken as the largest value on the sample.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..validation import check_array, check_count, check_number, check_seed
-from .families import Array
+from .families import Array, KernelFamily, Kernels, degree
 
-
-def check_square(K: Array) -> Array:
-    """``K`` as a square matrix of finite numbers."""
-    K = check_array(K, "K")
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
-        raise ValueError(f"K must be a square matrix with one row per point; its shape is {K.shape}.")
-    if not np.isfinite(K).all():
-        raise ValueError("K has NaN or infinite values. Check the kernel and the data.")
-    return K
+NAMES = ("trace", "dimension", "local", "monte_carlo")
 
 
 def trace_bound(K: Array) -> float:
-    r"""Lemma 3: :math:`\kappa \sqrt{\operatorname{Tr} K} / m`.
-
-    Example:
-        >>> import numpy as np
-        >>> trace_bound(np.eye(4))
-        0.5
-    """
-    K = check_square(K)
-    m = len(K)
-    diagonal = np.diag(K)
-    return float(math.sqrt(max(diagonal.max(), 0.0)) * math.sqrt(max(diagonal.sum(), 0.0)) / m)
+    r"""Lemma 3: :math:`\kappa \sqrt{\operatorname{Tr} K} / m`."""
+    diagonal = np.diag(_check_square(K))
+    return math.sqrt(max(diagonal.max(), 0.0)) * math.sqrt(max(diagonal.sum(), 0.0)) / len(diagonal)
 
 
 def feature_dimension(num_features: int, degree: int) -> int:
-    r"""eq. (3): :math:`d_k = \binom{N + k}{k}`, the dimension of the features of a polynomial kernel.
-
-    Example:
-        >>> feature_dimension(2, 3)
-        10
-    """
+    r"""eq. (3): :math:`d_k = \binom{N + k}{k}`, the dimension of the features of a polynomial kernel."""
     return math.comb(check_count("num_features", num_features) + check_count("degree", degree, 0, 10**4), degree)
 
 
 def dimension_bound(K: Array, num_features: int, degree: int) -> float:
-    r"""Lemma 4: :math:`12 \kappa^2 \sqrt{\pi d_k / m}` for a polynomial kernel of degree k.
-
-    Example:
-        >>> import numpy as np
-        >>> round(dimension_bound(np.ones((9, 9)), 2, 1), 3)
-        12.28
-    """
-    K = check_square(K)
+    r"""Lemma 4: :math:`12 \kappa^2 \sqrt{\pi d_k / m}` for a polynomial kernel of degree k."""
+    K = _check_square(K)
     return float(12.0 * np.diag(K).max() * math.sqrt(math.pi * feature_dimension(num_features, degree) / len(K)))
-
-
-def spectrum(K: Array) -> Array:
-    """κ²λ_j, with λ_j the eigenvalues of K / m, largest first."""
-    K = check_square(K)
-    eigenvalues = np.linalg.eigvalsh(K / len(K))[::-1]
-    return np.asarray(np.maximum(eigenvalues, 0.0)) * max(float(np.diag(K).max()), 0.0)
 
 
 def local_bound(K: Array, radius: float | None = None) -> float:
@@ -85,65 +53,38 @@ def local_bound(K: Array, radius: float | None = None) -> float:
     :math:`\lambda_j` are the eigenvalues of :math:`K / m`. It bounds the complexity of the functions of :math:`H_k`
     with :math:`E[h^2] \le r`. The paper states it for the unit ball; the factor :math:`\kappa^2` is there because
     functions :math:`K(\cdot, x')` have norms up to :math:`\kappa`. At :math:`r = \infty` it is :math:`\sqrt2` times
-    Lemma 3.
-
-    Args:
-        K: the Gram matrix, positive semidefinite.
-        radius: r; by default the fixed point r* of r ↦ bound(r), see :func:`own_radius`.
-
-    Example:
-        >>> import numpy as np
-        >>> bool(np.isclose(local_bound(np.eye(4), radius=np.inf), np.sqrt(2) * trace_bound(np.eye(4))))
-        True
+    Lemma 3. By default r is the fixed point of :func:`own_radius`.
     """
-    values = spectrum(K)
-    r = own_radius(K, values) if radius is None else radius
-    return _local(values, r, len(K))
+    return _local(K, radius)[0]
 
 
-def own_radius(K: Array, values: Array | None = None) -> float:
-    r"""The fixed point :math:`r^* = \sqrt{\frac2m \sum_j \min(r^*, \kappa^2\lambda_j)}`.
+def own_radius(K: Array) -> float:
+    r"""The fixed point :math:`r^* = \sqrt{\frac2m \sum_j \min(r^*, \kappa^2\lambda_j)}`."""
+    return _local(K, None)[1]
 
-    The right side grows no faster than :math:`\sqrt r`, so exactly one positive r solves it (unless K = 0).
 
-    Example:
-        >>> import numpy as np
-        >>> K = np.diag([4.0, 1.0, 1.0, 1.0])
-        >>> r = own_radius(K)
-        >>> bool(np.isclose(r, local_bound(K, radius=r)))
-        True
-    """
-    values = spectrum(K) if values is None else values
+def _local(K: Array, radius: float | None) -> tuple[float, float]:
+    """The local bound and its radius, by default the fixed point."""
+    K = _check_square(K)
     m = len(K)
-    # r² = (2/m)(n r + tail) on the piece where exactly n values exceed r.
-    tails = np.concatenate([np.cumsum(values[::-1])[::-1], [0.0]])
-    for n in range(len(values) + 1):
-        r = n / m + math.sqrt((n / m) ** 2 + 2.0 * tails[n] / m)
-        above = values[n - 1] if n else np.inf
-        below = values[n] if n < len(values) else 0.0
-        if below <= r <= above:
-            return float(r)
-    return float(values[0]) if len(values) else 0.0
-
-
-def _local(values: Array, r: float, m: int) -> float:
-    if not check_number("radius", r) > 0:
-        raise ValueError(f"The radius of the local complexity must be positive, not {r}. None is the default.")
-    return float(math.sqrt(2.0 / m * np.minimum(r, values).sum()))
+    eigenvalues = np.linalg.eigvalsh(K / m)[::-1]
+    values = np.maximum(eigenvalues, 0.0) * max(float(np.diag(K).max()), 0.0)  # κ²λ_j, largest first
+    if radius is None:
+        # Σ min(r, v_j) is the least over n of n r + the tail beyond n; the first of these to meet r² is r*.
+        share = np.arange(m + 1) / m
+        tails = np.append(np.cumsum(values[::-1])[::-1], 0.0)
+        radius = float((share + np.sqrt(share**2 + 2.0 * tails / m)).min())
+    elif not check_number("radius", radius) > 0:
+        raise ValueError(f"The radius of the local complexity must be positive, not {radius}. None is the default.")
+    return math.sqrt(2.0 / m * np.minimum(radius, values).sum()), radius
 
 
 def massart_bound(K: Array) -> float:
     r"""Massart's lemma for 2n functions :math:`\pm K(\cdot, x_j)`: :math:`\max_j \|K_{\cdot j}\| \sqrt{2 \log 2n} / m`.
 
     K need be neither symmetric nor positive semidefinite.
-
-    Example:
-        >>> import numpy as np
-        >>> round(massart_bound(np.array([[0.0, 3.0], [4.0, 0.0]])), 4)
-        3.3302
     """
-    norm = float(np.sqrt((K**2).sum(axis=0)).max())
-    return norm * math.sqrt(2.0 * math.log(2.0 * K.shape[1])) / len(K)
+    return float(np.linalg.norm(K, axis=0).max()) * math.sqrt(2.0 * math.log(2.0 * K.shape[1])) / len(K)
 
 
 class Estimate(NamedTuple):
@@ -154,13 +95,7 @@ class Estimate(NamedTuple):
 
 
 def monte_carlo(K: Array, num_draws: int = 500, seed: int | None = 0) -> Estimate:
-    r"""The complexity :math:`\frac1m E_\sigma \max_j |\sum_i \sigma_i K(x_i, x_j)|` itself, from draws of σ.
-
-    Example:
-        >>> import numpy as np
-        >>> monte_carlo(np.eye(4))
-        Estimate(value=0.25, standard_error=0.0)
-    """
+    r"""The complexity :math:`\frac1m E_\sigma \max_j |\sum_i \sigma_i K(x_i, x_j)|` itself, from draws of σ."""
     check_count("num_draws", num_draws, 2)
     check_seed(seed)
     K = check_array(K, "K", 2)
@@ -171,19 +106,110 @@ def monte_carlo(K: Array, num_draws: int = 500, seed: int | None = 0) -> Estimat
     return Estimate(float(suprema.mean()), float(suprema.std(ddof=1) / math.sqrt(num_draws)))
 
 
-def may_be_positive_semidefinite(K: Array) -> bool:
-    r"""Whether K is square, symmetric and :math:`K_{ij}^2 \le K_{ii} K_{jj}`: cheap, necessary, not sufficient.
+def _check_square(K: Array) -> Array:
+    K = check_array(K, "K")
+    if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
+        raise ValueError(f"K must be a square matrix with one row per point; its shape is {K.shape}.")
+    if not np.isfinite(K).all():
+        raise ValueError("K has NaN or infinite values. Check the kernel and the data.")
+    return K
+
+
+def _may_be_positive_semidefinite(K: Array) -> bool:
+    r"""Whether K is square, symmetric and :math:`K_{ij}^2 \le K_{ii} K_{jj}`: cheap, necessary, not sufficient."""
+    if K.shape[0] != K.shape[1] or (np.diag(K) < 0).any():
+        return False
+    rounding = 1e-9 * max(float(np.abs(K).max()), np.finfo(float).tiny)
+    root = np.sqrt(np.diag(K))
+    return bool((np.abs(K - K.T) <= rounding).all() and (np.abs(K) <= np.outer(root, root) + rounding).all())
+
+
+class Complexities(NamedTuple):
+    """r_k of every kernel, its rule, and its radius r, infinite except for local ones, which cover E[h²] ≤ r."""
+
+    values: Array
+    rules: list[str]
+    radii: Array
+
+
+def complexities(
+    kernels: Kernels,
+    x: ArrayLike,
+    choice: str | ArrayLike = "trace",
+    *,
+    grams: Sequence[Array] | None = None,
+    radius: float | None = None,
+    num_draws: int = 500,
+    seed: int | None = 0,
+) -> Complexities:
+    """r_k of every kernel on the points ``x``.
+
+    Lemma 3 and the local bound hold for positive semidefinite kernels. If a Gram matrix shows that its kernel is not
+    one, Massart's lemma replaces them, and ``rules`` says so. The local bound can exceed Lemma 3, which holds for all
+    functions of the kernel: the smaller of the two is used.
+
+    Args:
+        kernels: GPyTorch kernels or callables; ``None`` for polynomials of degree 1 to 10.
+        x: the sample.
+        choice: ``"trace"``, ``"dimension"``, ``"local"`` or ``"monte_carlo"``, or one number per kernel.
+        grams: the Gram matrices on ``x`` if they are already computed.
+        radius: r of the local complexity; by default the fixed point of each kernel.
+        num_draws: of the Monte Carlo estimate.
+        seed: of its draws.
+
+    Returns:
+        The values r_k and the rule of each.
+
+    Raises:
+        ValueError: if the choice is neither a known name nor one number for each kernel.
 
     Example:
         >>> import numpy as np
-        >>> may_be_positive_semidefinite(np.eye(2)), may_be_positive_semidefinite(np.array([[0.0, 1.0], [1.0, 0.0]]))
-        (True, False)
+        >>> from kernel_embed.voting import polynomial_kernels
+        >>> kernels = [*polynomial_kernels([1]), lambda x, z: np.abs(x - z.T)]
+        >>> complexities(kernels, np.array([[0.0], [1.0], [2.0]]), "trace").rules
+        ['Lemma 3', 'Massart']
     """
-    if K.shape[0] != K.shape[1]:
-        return False
-    diagonal = np.diag(K)
-    if (diagonal < 0).any():
-        return False
-    size = max(float(np.abs(K).max()), np.finfo(float).tiny)
-    root = np.sqrt(diagonal)
-    return bool((np.abs(K - K.T) <= 1e-9 * size).all() and (np.abs(K) <= np.outer(root, root) + 1e-9 * size).all())
+    family = KernelFamily.of(kernels)
+    if not isinstance(choice, str):
+        values = np.asarray(choice, dtype=np.float64)
+        if values.shape != (len(family),):
+            raise ValueError(
+                f"complexity must have {len(family)} numbers, one per kernel; its shape is {values.shape}."
+            )
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError(f"Complexities must be finite and at least 0, not {values.tolist()}.")
+        return Complexities(values, ["given"] * len(family), np.full(len(family), np.inf))
+    if choice not in NAMES:
+        raise ValueError(f"complexity must be one of {', '.join(NAMES)}, or one number per kernel, not {choice!r}.")
+    points = family.points(x)
+
+    def complexity(k: int, K: Array) -> tuple[float, str, float]:
+        """r_k, its rule and its radius."""
+        if choice == "monte_carlo":
+            return monte_carlo(K, num_draws, seed).value, "Monte Carlo", np.inf
+        if choice == "dimension":
+            power = degree(family.kernels[k])
+            if power is None or points.ndim != 2:
+                raise ValueError(
+                    f"complexity='dimension' (Lemma 4) is for polynomial kernels only; kernel {k} is "
+                    f"{family.names()[k]}. Use 'trace', 'local' or 'monte_carlo', or give one number per kernel."
+                )
+            return dimension_bound(K, points.shape[1], power), "Lemma 4", np.inf
+        if not _may_be_positive_semidefinite(K):
+            return massart_bound(K), "Massart", np.inf
+        trace = trace_bound(K)
+        local, r = _local(K, radius) if choice == "local" else (np.inf, np.inf)
+        return (local, "local", r) if local < trace else (trace, "Lemma 3", np.inf)
+
+    grams = family.grams(points, points) if grams is None else grams
+    r, rules, radii = zip(*(complexity(k, K) for k, K in enumerate(grams)), strict=True)
+    return Complexities(np.array(r), list(rules), np.array(radii))
+
+
+def penalties(lam: float, beta: float, r: Array) -> Array:
+    """Λ_k = λ r_k + β."""
+    for name, value in (("lam", lam), ("beta", beta)):
+        if not 0.0 <= check_number(name, value) < np.inf:
+            raise ValueError(f"{name} must be finite and at least 0, not {value}. The paper uses 1e-6 to 1.")
+    return lam * check_array(r, "r") + beta

@@ -22,12 +22,13 @@ is :math:`-h^\top \operatorname{clip}(v - a \sigma h, 0, \tfrac1m)` plus that of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 
 from .families import Array
-from .problem import TOLERANCE, check_tolerance, dual_bound
+from .problem import TOLERANCE, check_elastic, check_tolerance, dual_bound
 
 Block = tuple[list[Hashable], Array, Array]
 """Names of base functions, the functions as rows y_i h(x_i) of a matrix, and their penalties Λ."""
@@ -35,47 +36,21 @@ Block = tuple[list[Hashable], Array, Array]
 Stream = Callable[[], Iterable[Block]]
 """Called in every round; returns the same names with the same functions each time."""
 
-BATCH = 20
-"""Coordinates of steepest descent added in one round."""
-
+BATCH = 20  # coordinates of steepest descent added in one round
 GROWTH, MAX_SIGMA = 1.5, 300.0
 """Growth factor of σ, which starts at 1/m (the rounded corner is as wide as the margin), and its largest multiple."""
-
 PATIENCE, PROGRESS = 10, 0.9
 """Below the default tolerance, the search stops unless this many rounds reduce the gap to this share."""
 
 
 class Descent:
-    """Coordinate descent on eq. (1) over a stream of base functions.
-
-    Args:
-        stream: called in every round; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size, m),
-            rows already multiplied by the labels. The same names must come with the same functions each time.
-        m: the number of points.
-        tolerance: the gap to reach; the search also ends, not converged, if rounding errors keep the gap above it.
-        max_rounds: the most rounds.
-        elastic: μ, the weight of the squares.
-
-    After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
-
-    Raises:
-        TypeError: if ``tolerance`` is not a number.
-        ValueError: if it is not positive and finite.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed.voting.descent import Descent
-        >>> h = np.array([[1.0, -1.0, 1.0], [1.0, 1.0, 1.0]])  # two functions at three points, times labels
-        >>> descent = Descent(lambda: [(["first", "second"], h, np.array([0.1, 0.1]))], m=3)
-        >>> _ = descent.run()
-        >>> list(descent.weights)
-        ['second']
-    """
+    """Coordinate descent on eq. (1) over a stream of base functions; see ``CoordinateDescent.solve_stream``."""
 
     def __init__(
         self, stream: Stream, m: int, tolerance: float = TOLERANCE, max_rounds: int = 2000, elastic: float = 0.0
     ) -> None:
         check_tolerance(tolerance)
+        check_elastic(elastic)
         self.stream, self.m = stream, m
         self.tolerance, self.max_rounds, self.elastic = tolerance, max_rounds, elastic
         self.weights: dict[Hashable, float] = {}
@@ -149,10 +124,8 @@ class Descent:
     def _descend(self, accuracy: float, max_sweeps: int = 20, max_moves: int = 40) -> None:
         """Sweep over the stored coordinates until none is steeper than ``accuracy`` relative to its penalty."""
         for _ in range(max_sweeps):
-            steepest = 0.0
-            for name, (h, penalty) in self._functions.items():
-                steepest = max(steepest, self._line_search(name, h, penalty))
-            if steepest <= accuracy:
+            steepness = [self._line_search(name, h, penalty) for name, (h, penalty) in self._functions.items()]
+            if max(steepness, default=0.0) <= accuracy:
                 return
             for _ in range(max_moves):
                 if self._move_together() <= accuracy:
@@ -204,7 +177,10 @@ class Descent:
         if steepness <= 1e-13:
             return 0.0
         rest = self._centre + self._sigma * (1.0 - self._z + old * h)  # u before clipping, at coefficient 0
-        new = _minimum(rest, self._sigma * h, h, penalty, 1.0 / self.m, ridge)
+        slope = float(h @ np.clip(rest, 0.0, 1.0 / self.m))
+        new = 0.0
+        if abs(slope) > penalty:
+            new = _root(rest, self._sigma * h, h, math.copysign(penalty, slope), 1.0 / self.m, ridge)
         if new != old:
             self._z += (new - old) * h
             if new:
@@ -212,14 +188,6 @@ class Descent:
             else:
                 self.weights.pop(name, None)
         return steepness
-
-
-def _minimum(rest: Array, step: Array, h: Array, penalty: float, top: float, ridge: float = 0.0) -> float:
-    """The a at which hᵀ clip(rest − a·step, 0, top) = penalty · sign(a) + ridge · a, or 0 if there is none."""
-    slope = float(h @ np.clip(rest, 0.0, top))
-    if abs(slope) <= penalty:
-        return 0.0
-    return _root(rest, step, h, penalty if slope > 0 else -penalty, top, ridge)
 
 
 def _root(rest: Array, step: Array, h: Array, target: float, top: float, ridge: float = 0.0) -> float:
@@ -254,9 +222,7 @@ def _end_of_piece(rest: Array, step: Array, top: float, a: float, forward: bool)
     moving = step != 0.0
     breaks = np.concatenate([rest[moving] / step[moving], (rest[moving] - top) / step[moving]])
     ahead = breaks[breaks > a] if forward else breaks[breaks < a]
-    if not len(ahead):
-        return a
-    return float(ahead.min() if forward else ahead.max())
+    return float((ahead.min if forward else ahead.max)()) if len(ahead) else a
 
 
 def _newton_direction(sigma: float, inner: Array, descent: Array, squares: Array) -> Array | None:

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..kernels import gram
-from ..validation import check_count, check_memory, check_number, check_tensor
+from ..validation import check_array, check_count, check_memory, check_number
 
 T = TypeVar("T")
 
@@ -34,7 +34,6 @@ MEMORY_REMEDY = (
     "Vote with fewer kernels or on a part of the rows, or pass the functions as a stream to "
     "CoordinateDescent.solve_stream, which stores only those that vote."
 )
-ONLY_CALLABLES = "Other points need a family of plain callables."
 
 KernelLike: TypeAlias = Kernel | Callable[[Points, Points], ArrayLike | Tensor]
 """A GPyTorch kernel or a callable (x, z) -> matrix."""
@@ -110,7 +109,7 @@ class KernelFamily:
     """A list of kernels that are evaluated together and checked.
 
     Args:
-        kernels: GPyTorch kernels or callables ``(x, z) -> matrix``. GPyTorch kernels are copied and made float64.
+        kernels: GPyTorch kernels, which are copied and made float64, or callables ``(x, z) -> matrix``.
 
     Raises:
         TypeError: if ``kernels`` is neither a kernel nor a list of kernels.
@@ -146,8 +145,8 @@ class KernelFamily:
         return len(self.kernels)
 
     def names(self) -> list[str]:
-        """One short name per kernel, for reports."""
-        return [kernel_name(kernel) for kernel in self.kernels]
+        """One short name per kernel, such as ``"polynomial 3"``."""
+        return [_name(kernel) for kernel in self.kernels]
 
     @property
     def takes_any_points(self) -> bool:
@@ -161,17 +160,12 @@ class KernelFamily:
             if points.ndim == 0:
                 raise TypeError(f"x must be a sequence with one entry per point, not {x!r}.")
             return points
-        if isinstance(x, Tensor):
-            check_tensor(x, "x")
-            x = x.detach().cpu().numpy()
-        try:
-            points = np.asarray(x, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"x must be a matrix of numbers; this {type(x).__name__} is not one: {error}. {ONLY_CALLABLES}"
-            ) from error
+        points = check_array(x, "x")
         if points.ndim != 2 or 0 in points.shape:
-            raise ValueError(f"x must have the shape (n, d), one point per row, not {points.shape}. {ONLY_CALLABLES}")
+            raise ValueError(
+                f"x must have the shape (n, d), one point per row, not {points.shape}. Other points need a family of "
+                "plain callables."
+            )
         if not np.isfinite(points).all():
             raise ValueError("x has NaN or infinite values. Remove those rows or impute them.")
         return points
@@ -183,30 +177,12 @@ class KernelFamily:
             MemoryError: if the Gram matrices do not fit.
         """
         check_memory(len(x), None, len(self), MEMORY_REMEDY, len(z), matrices=1)
-        cache = GramCache(x, z)
-        return [self.evaluate(k, cache) for k in range(len(self))]
+        matrices = GramMatrices(self, x, z)
+        return [matrices(k) for k in range(len(self))]
 
     def gram(self, k: int, x: Points, z: Points) -> Array:
         """The matrix K_k(x_i, z_j) of kernel ``k`` alone."""
-        return self.evaluate(k, GramCache(x, z))
-
-    def evaluate(self, k: int, cache: GramCache, columns: NDArray[np.int64] | None = None) -> Array:
-        """The matrix of kernel ``k``, or these columns of it, with its shape and values checked."""
-        kernel = self.kernels[k]
-        matrix = cache.gram(kernel, columns)
-        shape = (len(cache.x), len(cache.z) if columns is None else len(columns))
-        if matrix.shape != shape:
-            raise ValueError(
-                f"Kernel {k} ({kernel_name(kernel)}) returned a matrix of shape {matrix.shape} in place of {shape}: "
-                "one row per point of x and one column per point of z."
-            )
-        # A finite sum implies finite entries and is cheaper to check.
-        if not np.isfinite(matrix.sum()) and not np.isfinite(matrix).all():
-            raise ValueError(
-                f"Kernel {k} ({kernel_name(kernel)}) returned NaN or infinite values. Check its parameters, or scale "
-                "the features: high powers of large numbers overflow."
-            )
-        return matrix
+        return GramMatrices(self, x, z)(k)
 
 
 Kernels: TypeAlias = KernelFamily | Sequence[KernelLike] | None
@@ -227,26 +203,31 @@ def _copied(k: int, kernel: KernelLike) -> KernelLike:
     raise TypeError(f"Kernel {k} must be a GPyTorch kernel or a callable of x and z, not a {type(kernel).__name__}.")
 
 
-class GramCache:
-    """Gram matrices on points (x, z), with the products and tensors that kernels share."""
+class GramMatrices:
+    """The matrices of a family on points (x, z), which share products and tensors."""
 
-    def __init__(self, x: Points, z: Points) -> None:
-        self.x, self.z = x, z
+    def __init__(self, family: KernelFamily, x: Points, z: Points) -> None:
+        self.kernels, self.x, self.z = family.kernels, x, z
 
-    @functools.cached_property
-    def products(self) -> Array:
-        """x_iᵀ z_j."""
-        products: Array = np.asarray(self.x, dtype=np.float64) @ np.asarray(self.z, dtype=np.float64).T
-        return products
+    def __call__(self, k: int, columns: NDArray[np.int64] | None = None) -> Array:
+        """The matrix of kernel ``k``, or these columns of it, with its shape and values checked."""
+        kernel = self.kernels[k]
+        matrix = self._evaluate(kernel, columns)
+        shape = (len(self.x), len(self.z) if columns is None else len(columns))
+        if matrix.shape != shape:
+            raise ValueError(
+                f"Kernel {k} ({_name(kernel)}) returned a matrix of shape {matrix.shape} in place of {shape}: "
+                "one row per point of x and one column per point of z."
+            )
+        # A finite sum implies finite entries and is cheaper to check.
+        if not np.isfinite(matrix.sum()) and not np.isfinite(matrix).all():
+            raise ValueError(
+                f"Kernel {k} ({_name(kernel)}) returned NaN or infinite values. Check its parameters, or scale the "
+                "features: high powers of large numbers overflow."
+            )
+        return matrix
 
-    @functools.cached_property
-    def tensors(self) -> tuple[Tensor, Tensor]:
-        """x and z as float64 tensors, the same one if x is z; copies, because arrays may be read-only."""
-        x = torch.tensor(self.x, dtype=torch.float64)
-        return x, x if self.z is self.x else torch.tensor(self.z, dtype=torch.float64)
-
-    def gram(self, kernel: KernelLike, columns: NDArray[np.int64] | None = None) -> Array:
-        """The matrix of ``kernel``, or these columns of it."""
+    def _evaluate(self, kernel: KernelLike, columns: NDArray[np.int64] | None) -> Array:
         if not isinstance(kernel, Kernel):
             z = self.z if columns is None else self.z[columns]
             try:
@@ -254,12 +235,23 @@ class GramCache:
             except TypeError as error:
                 raise TypeError(f"{kernel!r} is not a function of x and z that returns a matrix: {error}.") from error
         if degree(kernel) is not None and kernel.active_dims is None:
-            products = self.products if columns is None else self.products[:, columns]
+            products = self._products if columns is None else self._products[:, columns]
             return _power(products + kernel.offset.item(), int(kernel.power))
-        x, points = self.tensors
+        x, points = self._tensors
         other = None if columns is None and points is x else points if columns is None else points[columns]
         with torch.no_grad():
             return _as_matrix(gram(kernel, x, other))
+
+    @functools.cached_property
+    def _products(self) -> Array:
+        products: Array = np.asarray(self.x, dtype=np.float64) @ np.asarray(self.z, dtype=np.float64).T
+        return products
+
+    @functools.cached_property
+    def _tensors(self) -> tuple[Tensor, Tensor]:
+        """x and z, the same tensor if x is z; copies, because arrays may be read-only."""
+        x = torch.tensor(self.x, dtype=torch.float64)
+        return x, x if self.z is self.x else torch.tensor(self.z, dtype=torch.float64)
 
 
 def degree(kernel: KernelLike) -> int | None:
@@ -270,8 +262,7 @@ def degree(kernel: KernelLike) -> int | None:
     return int(kernel.power) if float(kernel.power).is_integer() and kernel.power >= 1 else None
 
 
-def kernel_name(kernel: KernelLike) -> str:
-    """A short name such as ``"polynomial 3"``."""
+def _name(kernel: KernelLike) -> str:
     if degree(kernel) is not None:
         return f"polynomial {degree(kernel)}"
     if isinstance(kernel, RBFKernel) and type(kernel) is RBFKernel and kernel.lengthscale.numel() == 1:
@@ -281,15 +272,10 @@ def kernel_name(kernel: KernelLike) -> str:
 
 def _power(base: Array, exponent: int) -> Array:
     """base^exponent by repeated squaring: a few products where ``pow`` takes a logarithm for every entry."""
-    result: Array | None = None
-    while True:
-        if exponent & 1:
-            result = base.copy() if result is None else result * base
-        exponent >>= 1
-        if not exponent:
-            assert result is not None
-            return result
-        base = base * base
+    if exponent == 1:
+        return base
+    root = _power(base, exponent // 2)
+    return root * root * base if exponent % 2 else root * root
 
 
 def _as_matrix(value: ArrayLike | Tensor) -> Array:

@@ -10,10 +10,10 @@ first rewritten: with :math:`B_t = \sup |h_t|`, the functions are :math:`h_t / B
 
 *Uniformly in ρ*: Appendix B claims this at the price of a term in :math:`\sqrt{\log\log(2/\rho) / m}`, without a
 constant. We use a union bound over the margins :math:`\rho_i = 2^{-i/8}` (:mod:`kernel_embed.bounds`), so that ρ may
-depend on the data and is rounded down by at most 9 %. The proof splits a margin into three parts of
-:math:`\varrho/2` and ends with the margin error at :math:`3\varrho/2`, where the theorem prints :math:`\varrho`. So the
-terms are those of :math:`\varrho = 2\rho_i/3`, and the margin error is at :math:`\rho_i`. This form of Theorem 1 is a
-certificate where :math:`\kappa_k^2 = \sup_x K_k(x, x)` of every positive semidefinite kernel is known: then
+depend on the data and is rounded down by at most 9 %. The proof splits a margin into three parts of :math:`\varrho/2`
+and ends with the margin error at :math:`3\varrho/2`, where the theorem prints :math:`\varrho`. So the terms are those
+of :math:`\varrho = 2\rho_i/3`, and the margin error is at :math:`\rho_i`. This form of Theorem 1 is a certificate where
+:math:`\kappa_k^2 = \sup_x K_k(x, x)` of every positive semidefinite kernel is known: then
 
 .. math::  |K_k| \le \kappa_k^2 = B_k, \qquad
            \mathfrak R_m(H_k) \le E\, \kappa_k \sqrt{\operatorname{Tr} K_k} / m \le \kappa_k^2 / \sqrt m
@@ -36,17 +36,14 @@ from numpy.typing import ArrayLike
 from ..bounds import Bound, check_confidence, log_share, round_up
 from ..kernels import sup_diagonal
 from ..validation import check_array, check_at_least, check_count, check_number
+from .complexity import Complexities
 from .families import Array, KernelFamily, KernelLike, Points
-from .penalties import Complexities
 from .problem import Votes
 
 Theorem: TypeAlias = Literal[1, 2]
 
-BELOW_THE_HINGE = 1.0 - 1e-6
-"""The default margin of a guarantee, relative to the margin of the hinge loss."""
-
-MARGIN_RATIO = 2.0**0.125
-"""Ratio of neighboring margins of the grid."""
+BELOW_THE_HINGE = 1.0 - 1e-6  # the default margin of a guarantee, relative to the margin of the hinge loss
+MARGIN_RATIO = 2.0**0.125  # ratio of neighboring margins of the grid
 
 LOSS = "zero-one loss"
 CONDITIONS = "kernels and scales fixed before the sample; i.i.d. rows"
@@ -61,19 +58,33 @@ UNPROVED_CONSTANTS = (
 ON_THE_SAMPLE = "B_k = max |K_k| and the complexities r_k are those of the sample, not of all inputs"
 
 
-def theorem_1(
-    margins: Array, mean_complexity: float, p: int, rho: float, confidence: float = 0.95, *, uniform: bool = False
+def margin_bound(
+    margins: Array,
+    mean_complexity: float,
+    p: int,
+    rho: float,
+    confidence: float = 0.95,
+    *,
+    theorem: Theorem = 1,
+    K: float = 2.0,
+    uniform: bool = False,
 ) -> Bound:
-    r"""Theorem 1 for a convex combination with margins :math:`y_i f(x_i)`.
+    r"""Theorem 1 or 2 for a convex combination with margins :math:`y_i f(x_i)`.
 
     .. math::  \hat R_{S,\rho}(f) + \frac4\varrho \sum_t \alpha_t r_t + \frac2\varrho \sqrt{\frac{\log p}{m}}
                + \sqrt{\left\lceil \frac{4}{\varrho^2} \log \frac{\varrho^2 m}{\log p} \right\rceil \frac{\log p}{m}
-               + \frac{\log (2/\delta)}{2m}}
+               + \frac{\log (2/\delta)}{2m}}                                                            \tag{Theorem 1}
+
+    .. math::  \frac{K}{K-1} \hat R_{S,\rho}(f) + \frac{6K}{\varrho} \sum_t \alpha_t r_t
+               + \frac{40K}{\varrho^2} \frac{\log p}{m} + 5K \frac{\log(2/\delta)}{m}
+               + 5K \left\lceil \frac{8}{\varrho^2} \log \frac{\varrho^2 (1 + \frac{K}{K-1}) m}{40 K \log p}
+               \right\rceil \frac{\log p}{m}                                                          \tag{Theorem 2}
 
     As published :math:`\varrho = \rho`, an estimate. With ``uniform=True`` ρ may depend on the data: it is rounded down
-    to :math:`\rho_i`, :math:`\varrho = 2\rho_i/3`, and δ is :math:`\delta / ((i + 1)(i + 2))`. This is a certificate if
-    the functions lie in [−1, 1] on all inputs, ``mean_complexity`` is made of expected complexities
-    :math:`\mathfrak R_m(H_k)` or bounds of them, and kernels and scales were fixed before the sample.
+    to :math:`\rho_i`, :math:`\varrho = 2\rho_i/3`, and δ is :math:`\delta / ((i + 1)(i + 2))`. Theorem 1 is then a
+    certificate if the functions lie in [−1, 1] on all inputs, ``mean_complexity`` is made of expected complexities
+    :math:`\mathfrak R_m(H_k)` or bounds of them, and kernels and scales were fixed before the sample. Theorem 2 is
+    always an estimate; its terms fall as 1/m where the complexities are local ones.
 
     Args:
         margins: y_i f(x_i), shape (m,).
@@ -81,125 +92,67 @@ def theorem_1(
         p: the number of kernels, at least 2.
         rho: the margin ρ > 0.
         confidence: 1 − δ.
+        theorem: 1 or 2.
+        K: the constant K > 1 of Theorem 2.
         uniform: whether the bound holds for all ρ at once.
 
     Returns:
-        The bound with its terms; ``details`` has ``margin_error``, ``rho`` and ``theorem``.
+        The bound with its terms; ``details`` has ``margin_error``, for Theorem 2 multiplied by K / (K − 1), ``rho`` and
+        ``theorem``.
 
     Raises:
         TypeError: if ``margins`` are not real numbers.
+        ValueError: if an argument is out of range.
 
     Example:
-        >>> import numpy as np
-        >>> result = theorem_1(np.full(10_000, 0.5), 0.001, p=2, rho=0.4)
+        >>> result = margin_bound(np.full(10_000, 0.5), 0.001, p=2, rho=0.4)
         >>> round(result.value, 4), result.kind
         (0.1684, 'estimate')
-        >>> result = theorem_1(np.full(100_000, 0.5), 0.001, p=2, rho=0.4, uniform=True)
+        >>> result = margin_bound(np.full(100_000, 0.5), 0.001, p=2, rho=0.4, uniform=True)
         >>> result.kind, round(result.rho, 4), round(result.value, 4)
         ('certificate', 0.3856, 0.0984)
     """
-    margins = _check(margins, mean_complexity, p, rho, confidence)
-    rho, part, log_2_delta = _margin(rho, confidence, uniform)
-    m, log_p = len(margins), math.log(p)
-    n = max(0, math.ceil(4.0 / part**2 * math.log(part**2 * m / log_p)))
-    last = 2.0 / part * math.sqrt(log_p / m) + math.sqrt(n * log_p / m + log_2_delta / (2.0 * m))
-    error, reasons = float((margins <= rho).mean()), () if uniform else (AS_PUBLISHED,)
-    return _bound(1, error, 4.0 / part * mean_complexity, last, confidence, rho, reasons)
-
-
-def theorem_2(
-    margins: Array,
-    mean_complexity: float,
-    p: int,
-    rho: float,
-    confidence: float = 0.95,
-    K: float = 2.0,
-    *,
-    uniform: bool = False,
-) -> Bound:
-    r"""Theorem 2, always an estimate; its terms fall as 1/m where the complexities are local ones.
-
-    .. math::  \frac{K}{K-1} \hat R_{S,\rho}(f) + \frac{6K}{\varrho} \sum_t \alpha_t r_t
-               + \frac{40K}{\varrho^2} \frac{\log p}{m} + 5K \frac{\log(2/\delta)}{m}
-               + 5K \left\lceil \frac{8}{\varrho^2} \log \frac{\varrho^2 (1 + \frac{K}{K-1}) m}{40 K \log p}
-               \right\rceil \frac{\log p}{m}
-
-    Args:
-        margins: as in :func:`theorem_1`, like all arguments but K.
-        mean_complexity: Σ_t α_t r_t.
-        p: the number of kernels.
-        rho: the margin.
-        confidence: 1 − δ.
-        K: the constant K > 1.
-        uniform: whether the bound holds for all ρ at once.
-
-    Returns:
-        The bound with its terms; ``details`` has ``margin_error``, multiplied by K / (K − 1), ``rho`` and ``theorem``.
-
-    Raises:
-        ValueError: if ``K`` is not above 1, or another argument is out of range.
-
-    Example:
-        >>> import numpy as np
-        >>> result = theorem_2(np.full(1_000_000, 0.5), 0.001, p=2, rho=0.4)
-        >>> round(result.value, 4), result.is_vacuous
-        (0.0335, False)
-    """
-    margins = _check(margins, mean_complexity, p, rho, confidence)
-    if not 1.0 < check_number("K", K) < math.inf:
-        raise ValueError(f"Theorem 2 needs K > 1, for example K=2; got {K}.")
-    rho, part, log_2_delta = _margin(rho, confidence, uniform)
-    m, log_p, ratio = len(margins), math.log(p), K / (K - 1.0)
-    n = max(0, math.ceil(8.0 / part**2 * math.log(part**2 * (1.0 + ratio) * m / (40.0 * K * log_p))))
-    last = (40.0 * K / part**2 * log_p + 5.0 * K * log_2_delta + 5.0 * K * n * log_p) / m
-    error, reasons = ratio * float((margins <= rho).mean()), (UNPROVED_CONSTANTS if uniform else AS_PUBLISHED,)
-    return _bound(2, error, 6.0 * K / part * mean_complexity, last, confidence, rho, reasons)
-
-
-def _margin(rho: float, confidence: float, uniform: bool) -> tuple[float, float, float]:
-    """The margin ρ of the margin error, ϱ of the other terms, and log(2/δ) with its share of the union bound."""
-    log_2_delta = math.log(2.0 / (1.0 - confidence))
-    if not uniform:
-        return rho, rho, log_2_delta
-    inverse, i = round_up(1.0 / rho, 1.0, MARGIN_RATIO)
-    return 1.0 / inverse, 2.0 / (3.0 * inverse), log_2_delta + log_share(i)
-
-
-def _bound(
-    theorem: Theorem, error: float, term: float, last: float, confidence: float, rho: float, reasons: tuple[str, ...]
-) -> Bound:
-    details = {"margin_error": error, "rho": rho, "theorem": theorem, "num_outside_radius": 0}
-    return Bound(error, term, last, confidence, f"theorem {theorem}", LOSS, CONDITIONS, reasons, details)
-
-
-def _check(margins: Array, mean_complexity: float, p: int, rho: float, confidence: float) -> Array:
+    if theorem not in (1, 2):
+        raise ValueError(f"theorem must be 1 or 2, not {theorem}.")
     check_at_least(0.0, mean_complexity=mean_complexity)
     check_confidence(confidence)
     if check_count("p", p) < 2:
         raise ValueError(f"Both theorems assume at least two kernels; got p = {p}.")
     if not 1e-100 < check_number("rho", rho) < 1e100:
         raise ValueError(f"The margin rho must be positive, between 1e-100 and 1e100; got {rho}. None stands for 1/A.")
+    if theorem == 2 and not 1.0 < check_number("K", K) < math.inf:
+        raise ValueError(f"Theorem 2 needs K > 1, for example K=2; got {K}.")
     margins = check_array(margins, "margins", 1)
     if not len(margins) or np.isnan(margins).any():
         raise ValueError("margins must have at least one entry, and no NaN.")
-    return margins
+    part, log_2_delta, reasons = rho, math.log(2.0 / (1.0 - confidence)), [AS_PUBLISHED]
+    if uniform:
+        inverse, i = round_up(1.0 / rho, 1.0, MARGIN_RATIO)
+        rho, part = 1.0 / inverse, 2.0 / (3.0 * inverse)
+        log_2_delta += log_share(i)
+        reasons = [] if theorem == 1 else [UNPROVED_CONSTANTS]
+    m, log_p, error = len(margins), math.log(p), float((margins <= rho).mean())
+    if theorem == 1:
+        n = max(0, math.ceil(4.0 / part**2 * math.log(part**2 * m / log_p)))
+        term = 4.0 / part * mean_complexity
+        last = 2.0 / part * math.sqrt(log_p / m) + math.sqrt(n * log_p / m + log_2_delta / (2.0 * m))
+    else:
+        ratio = K / (K - 1.0)
+        n = max(0, math.ceil(8.0 / part**2 * math.log(part**2 * (1.0 + ratio) * m / (40.0 * K * log_p))))
+        error, term = ratio * error, 6.0 * K / part * mean_complexity
+        last = (40.0 * K / part**2 * log_p + 5.0 * K * log_2_delta + 5.0 * K * n * log_p) / m
+    details = {"margin_error": error, "rho": rho, "theorem": theorem, "num_outside_radius": 0}
+    return Bound(error, term, last, confidence, f"theorem {theorem}", LOSS, CONDITIONS, tuple(reasons), details)
 
 
 @dataclasses.dataclass(frozen=True)
 class BaseFunctions:
-    """Bounds and complexities of the base functions of every kernel.
-
-    Attributes:
-        names: of the kernels.
-        sup: B_k = max |K_k| on the sample.
-        complexities: r_k, their rules and radii.
-        kappa_squared: κ_k² over all inputs; NaN where it is unknown.
-    """
+    """Bounds and complexities of the base functions of every kernel."""
 
     names: list[str]
-    sup: Array
-    complexities: Complexities
-    kappa_squared: Array
+    sup: Array  # B_k = max |K_k| on the sample
+    complexities: Complexities  # r_k, their rules and radii
+    kappa_squared: Array  # κ_k² over all inputs; NaN where it is unknown
 
     @classmethod
     def of(cls, family: KernelFamily, x: Points, grams: Sequence[Array], r: Complexities) -> BaseFunctions:
@@ -232,7 +185,6 @@ def vote_guarantee(
     norms: Array,
     base: BaseFunctions,
     rho: float | None = None,
-    *,
     theorem: Theorem = 1,
     confidence: float = 0.95,
     K: float = 2.0,
@@ -241,52 +193,34 @@ def vote_guarantee(
 ) -> Bound:
     """The bound of a theorem for one vote, a certificate if its base functions allow one.
 
-    ``margins`` are y_i f(x_i), ``norms`` Σ_j |α_{k,j}| per kernel, ``rho`` the margin of f / A, by default just below
-    that of the hinge loss; the local complexities do not cover ``num_outside_radius`` votes.
+    ``margins`` are y_i f(x_i), ``norms`` Σ_j |α_{k,j}| per kernel, and ``rho`` is the margin of f / A.
     """
-    if theorem not in (1, 2):
-        raise ValueError(f"theorem must be 1 or 2, not {theorem}.")
     if not norms.any():
         raise ValueError("The vote is empty: no base function has a weight. Lower lam or beta.")
     missing = [base.names[k] for k in np.flatnonzero(norms) if np.isnan(base.kappa_squared[k])]
     is_covered = uniform and theorem == 1 and not missing
     A = float(norms @ (np.nan_to_num(base.kappa_squared) if is_covered else base.sup))
     mean = 1.0 / math.sqrt(len(margins)) if is_covered else float(norms @ base.complexities.values) / A
-    margin, p = BELOW_THE_HINGE / A if rho is None else rho, len(norms)
-    if theorem == 1:
-        bound = theorem_1(margins / A, mean, p, margin, confidence, uniform=uniform)
-    else:
-        bound = theorem_2(margins / A, mean, p, margin, confidence, K, uniform=uniform)
+    margin = BELOW_THE_HINGE / A if rho is None else rho
+    bound = margin_bound(margins / A, mean, len(norms), margin, confidence, theorem=theorem, K=K, uniform=uniform)
     if is_covered:
         return bound
-    reasons = (*bound.reasons, *_reasons(missing if uniform else [], num_outside_radius))
+    reasons = [*bound.reasons, ON_THE_SAMPLE]
+    if uniform and missing:
+        reasons.append(f"sup K(x, x) over all inputs is unknown for {', '.join(missing)}; give sup_diagonal")
+    if num_outside_radius:
+        reasons.append(
+            f"local complexities need E[h²] ≤ r, which fails on the sample for {num_outside_radius} of the functions "
+            'that vote; use complexity="trace"'
+        )
     details = {**bound.details, "num_outside_radius": num_outside_radius}
-    return dataclasses.replace(bound, reasons=reasons, details=details)
+    return dataclasses.replace(bound, reasons=tuple(reasons), details=details)
 
 
 def num_outside_radius(votes: Votes, grams: Sequence[Array], radii: Array) -> int:
-    """How many votes have a mean square on the sample, for E[h²], above the radius r of their kernel.
-
-    Example:
-        >>> import numpy as np
-        >>> votes = Votes(np.array([0, 0]), np.array([0, 1]), np.array([1.0, -1.0]))
-        >>> num_outside_radius(votes, [np.diag([2.0, 1.0])], np.array([1.0]))
-        1
-    """
+    """How many votes have a mean square on the sample, for E[h²], above the radius r of their kernel."""
     squares = [float((grams[k][:, j] ** 2).mean()) for k, j in zip(votes.kernel, votes.point, strict=True)]
     return int((np.array(squares) > radii[votes.kernel]).sum())
-
-
-def _reasons(missing: list[str], outside: int) -> tuple[str, ...]:
-    reasons = [ON_THE_SAMPLE]
-    if missing:
-        reasons.append(f"sup K(x, x) over all inputs is unknown for {', '.join(missing)}; give sup_diagonal")
-    if outside:
-        reasons.append(
-            f"local complexities need E[h²] ≤ r, which fails on the sample for {outside} of the functions that vote; "
-            'use complexity="trace"'
-        )
-    return tuple(reasons)
 
 
 def _sup_in_closed_form(kernel: KernelLike, x: Points, K: Array) -> float:

@@ -1,22 +1,31 @@
-r"""The regularization path over (λ, β).
+r"""The regularization path over (λ, β), and the paper's cross validation over it.
 
 The penalties :math:`\Lambda_k = \lambda r_k + \beta` only scale the rows of the dual program, so the basis at one
 pair starts another: the pair whose α and u have the smallest gap under the new penalties.
+
+Cross validation is that of section 6. The sample is partitioned into folds; in run i, fold i tests, fold i + 1
+validates and the rest trains. The pair with the lowest mean validation error is selected, and its mean test error is
+the result. Ties, which the paper does not mention, are resolved by the fewest votes. λ = 0 is the norm-1 SVM.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from ..runtime import progress_bar
+from ..splits import check_partition, random_folds, rotations
+from .complexity import complexities, penalties
 from .families import Array, KernelFamily, Kernels, Points, check_not_empty
-from .penalties import complexities, penalties
-from .predictions import check_classes, one_against_rest
-from .problem import TOLERANCE, Solution, VoteProblem, VoteSolver, check_tolerance
-from .solvers import ColumnGeneration, CoordinateDescent
+from .predictions import SparseVote, check_classes, one_against_rest, winners
+from .problem import TOLERANCE, VoteProblem, check_tolerance
+from .solvers import Solution, VoteSolver, default_solver
 
 GRID = tuple(10.0**-i for i in range(7))
 """The paper's values of λ and of β: 1, 0.1, …, 1e-6."""
@@ -32,9 +41,8 @@ class PathPoint:
         solution: the vote.
 
     Example:
-        >>> import numpy as np, kernel_embed as ke
         >>> x = np.random.default_rng(0).normal(size=(30, 2))
-        >>> point, = ke.voting.vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
+        >>> point, = vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
         >>> point.lam, point.solution.converged
         (0.01, True)
     """
@@ -81,7 +89,6 @@ def vote_path(
         ValueError: if the labels are not of two classes, or not one for each point.
 
     Example:
-        >>> import numpy as np
         >>> x = np.random.default_rng(0).normal(size=(40, 2))
         >>> path = vote_path([lambda x, z: x @ z.T + 1], x, x[:, 0] > 0, lams=[0.1, 0.01], betas=[0.0])
         >>> [(point.lam, len(point.solution.votes) > 0) for point in path]
@@ -95,40 +102,29 @@ def vote_path(
             f"y must have two classes; it has {len(classes)}. Use one class against the rest, y == c, or "
             "cross_validate_votes or VotedKernelClassifier, which do so for every class."
         )
-    settings = PathSettings(lams, betas, complexity, radius, elastic, solver, tolerance, seed)
-    return settings.paths(family, points, one_against_rest(codes, 2))[0]
+    targets = one_against_rest(codes, 2)
+    return _paths(family, points, targets, lams, betas, complexity, radius, elastic, solver, tolerance, seed)[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class PathSettings:
-    """The settings of a path; the fields are those of :func:`vote_path`."""
-
-    lams: Sequence[float]
-    betas: Sequence[float]
-    complexity: str | ArrayLike
-    radius: float | None
-    elastic: float
-    solver: VoteSolver | None
-    tolerance: float
-    seed: int | None
-
-    def __post_init__(self) -> None:
-        check_tolerance(self.tolerance)
-
-    def paths(self, family: KernelFamily, x: Points, targets: Sequence[Array]) -> list[list[PathPoint]]:
-        """One path for each array of labels ±1, on the same Gram matrices."""
-        grams = family.grams(x, x)
-        r = complexities(family, x, self.complexity, grams=grams, radius=self.radius, seed=self.seed).values
-        problem = VoteProblem(grams, targets[0], self.elastic)
-        return [
-            problem_path(problem.with_labels(y), r, self.lams, self.betas, solver=self.solver, tolerance=self.tolerance)
-            for y in targets
-        ]
-
-
-def default_solver(elastic: float) -> VoteSolver:
-    """Column generation, the faster one, if the problem is a linear program; otherwise coordinate descent."""
-    return CoordinateDescent() if elastic else ColumnGeneration()
+def _paths(
+    family: KernelFamily,
+    x: Points,
+    targets: Sequence[Array],
+    lams: Sequence[float],
+    betas: Sequence[float],
+    complexity: str | ArrayLike,
+    radius: float | None,
+    elastic: float,
+    solver: VoteSolver | None,
+    tolerance: float,
+    seed: int | None,
+) -> list[list[PathPoint]]:
+    """One path for each array of labels ±1, on the same Gram matrices."""
+    check_tolerance(tolerance)
+    grams = family.grams(x, x)
+    r = complexities(family, x, complexity, grams=grams, radius=radius, seed=seed).values
+    problem = VoteProblem(grams, targets[0], elastic)
+    return [problem_path(problem.with_labels(y), r, lams, betas, solver=solver, tolerance=tolerance) for y in targets]
 
 
 def problem_path(
@@ -140,15 +136,7 @@ def problem_path(
     solver: VoteSolver | None = None,
     tolerance: float = TOLERANCE,
 ) -> list[PathPoint]:
-    """:func:`vote_path` for Gram matrices and complexities ``r`` that are already computed.
-
-    Example:
-        >>> import numpy as np
-        >>> x = np.random.default_rng(0).normal(size=(40, 2))
-        >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
-        >>> len(problem_path(problem, np.array([1.0]), lams=[0.1, 0.01], betas=[0.0]))
-        2
-    """
+    """:func:`vote_path` for Gram matrices and complexities ``r`` that are already computed."""
     # Large penalties first: their programs are small, and the number of votes grows.
     lams, betas = check_not_empty("lams", lams), check_not_empty("betas", betas)
     pairs = sorted(itertools.product(lams, betas), reverse=True)
@@ -158,3 +146,145 @@ def problem_path(
     solutions = solver.solve_all(problem, [penalties(*pair, r) for pair in pairs], tolerance=tolerance)
     solution_of = dict(zip(pairs, solutions, strict=True))
     return [PathPoint(lam, beta, solution_of[lam, beta]) for lam, beta in itertools.product(lams, betas)]
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossValidation:
+    """The result of :func:`kernel_embed.voting.cross_validate_votes`. Errors are shares between 0 and 1.
+
+    Attributes:
+        lams: the values of λ.
+        betas: the values of β.
+        validation_errors: shape (folds, len(lams), len(betas)).
+        test_errors: the same shape.
+        num_votes: the same shape.
+        max_gap: the largest gap of all votes.
+
+    Example:
+        >>> errors, votes = np.array([[[0.2], [0.1]]]), np.array([[[5], [3]]])
+        >>> CrossValidation((0.1, 0.01), (0.0,), errors, errors, votes, max_gap=1e-8).error
+        0.1
+    """
+
+    lams: tuple[float, ...]
+    betas: tuple[float, ...]
+    validation_errors: Array
+    test_errors: Array
+    num_votes: Array
+    max_gap: float
+
+    @property
+    def best(self) -> tuple[int, int]:
+        """The indices of the selected pair, by lowest mean validation error, then fewest votes."""
+        error, votes = self.validation_errors.mean(axis=0), self.num_votes.mean(axis=0)
+        i, j = np.unravel_index(np.lexsort((votes.ravel(), error.round(12).ravel()))[0], error.shape)
+        return int(i), int(j)
+
+    @property
+    def lam(self) -> float:
+        """The selected λ."""
+        return self.lams[self.best[0]]
+
+    @property
+    def beta(self) -> float:
+        """The selected β."""
+        return self.betas[self.best[1]]
+
+    @property
+    def validation_error(self) -> float:
+        """Mean validation error of the selected pair."""
+        return float(self.validation_errors.mean(axis=0)[self.best])
+
+    @property
+    def error(self) -> float:
+        """Mean test error of the selected pair."""
+        return float(self.test_errors.mean(axis=0)[self.best])
+
+    @property
+    def error_std(self) -> float:
+        """Standard deviation of the test error over the folds."""
+        return float(self.test_errors.std(axis=0, ddof=1)[self.best])
+
+    @property
+    def votes(self) -> float:
+        """Mean number of votes of the selected pair."""
+        return float(self.num_votes.mean(axis=0)[self.best])
+
+
+def cross_validate_votes(
+    kernels: Kernels,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    lams: Sequence[float] = GRID,
+    betas: Sequence[float] = GRID,
+    complexity: str | ArrayLike = "trace",
+    radius: float | None = None,
+    elastic: float = 0.0,
+    num_folds: int = 5,
+    partition: Sequence[ArrayLike] | None = None,
+    scaler: Any = None,
+    solver: VoteSolver | None = None,
+    tolerance: float = TOLERANCE,
+    seed: int | None = 0,
+    progress: bool | None = None,
+) -> CrossValidation:
+    """The paper's 5-fold cross validation over the path of (λ, β), in one call.
+
+    Args:
+        kernels: as in :func:`kernel_embed.voting.vote_path`, like all arguments without an explanation.
+        x: points.
+        y: labels; with more than two classes, every pair (λ, β) is a vote of each class against the rest.
+        lams: values of λ.
+        betas: values of β.
+        complexity: the rule for r_k.
+        radius: r of the local complexity; the paper selects it by validation, one call for each r.
+        elastic: μ.
+        num_folds: parts of the sample, at least 3.
+        partition: the parts, each an array of row numbers, in place of ``num_folds`` random ones:
+            ``[test for _, test in splitter.split(x, y)]`` uses any splitter of scikit-learn.
+        scaler: a scikit-learn transformer, copied and fitted on each training part.
+        solver: the solver.
+        tolerance: the gap to reach.
+        seed: of the partition and of Monte Carlo complexities.
+        progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
+
+    Returns:
+        Errors and numbers of votes of every fold and pair.
+
+    Raises:
+        ValueError: if there is not one label for each point, or only one class.
+
+    Example:
+        >>> from kernel_embed.voting import polynomial_kernels
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import MinMaxScaler
+        >>> x, y = load_breast_cancer(return_X_y=True)
+        >>> result = cross_validate_votes(polynomial_kernels([1, 2]), x[:200], y[:200], lams=[1e-2, 1e-3],
+        ...                               betas=[1e-3], scaler=MinMaxScaler())
+        >>> result.validation_errors.shape, result.error < 0.1
+        ((5, 2, 1), True)
+    """
+    family = KernelFamily.of(kernels)
+    points = family.points(x)
+    classes, codes = check_classes(y, len(points))
+    parts = random_folds(len(points), num_folds, seed) if partition is None else check_partition(partition, len(points))
+    validation, test, num_votes = np.zeros((3, len(parts), len(lams), len(betas)))
+    max_gap = 0.0
+    with progress_bar(len(parts), "votes", progress) as bar:
+        for i, (train, *others) in enumerate(rotations(parts)):
+            x_train, *x_others = (points[part] for part in (train, *others))
+            if scaler is not None:
+                fitted = copy.deepcopy(scaler)
+                fitted.fit(x_train)
+                x_train, *x_others = (np.asarray(fitted.transform(z)) for z in (x_train, *x_others))
+            targets = one_against_rest(codes[train], len(classes))
+            paths = _paths(family, x_train, targets, lams, betas, complexity, radius, elastic, solver, tolerance, seed)
+            votes = [SparseVote(family, [point.solution.votes for point in path], x_train) for path in paths]
+            for errors, part, z in zip((validation, test), others, x_others, strict=True):
+                winner = winners(np.stack([vote(z) for vote in votes], axis=-1))  # one column for each pair
+                errors[i].flat = (winner != codes[part, None]).mean(axis=0)
+            num_votes[i].flat = np.sum([[len(point.solution.votes) for point in path] for path in paths], axis=0)
+            max_gap = max(max_gap, *(point.solution.gap for path in paths for point in path))
+            bar.update()
+    return CrossValidation(tuple(lams), tuple(betas), validation, test, num_votes, max_gap)

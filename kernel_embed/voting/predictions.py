@@ -8,15 +8,14 @@ with :math:`f_0 = 0` and :math:`f_1 = f` for two classes. Without an offset the 
 that wins the vote. Each label counts as :math:`1 - \varepsilon` of its class and :math:`\varepsilon` spread over all,
 :math:`\varepsilon = 1 / (m + 2)`, after Platt, so that votes that separate the classes keep a finite :math:`a`.
 
-The other calibration of the package, :class:`kernel_embed.objectives.SoftmaxCalibration`, is for decision
-probabilities: it has class offsets, which can change the winner, and flattens values far outside [0, 1], where most
-votes are.
+:class:`kernel_embed.objectives.SoftmaxCalibration` is for decision probabilities: it has class offsets, which can
+change the winner, and flattens values far outside [0, 1], where most votes are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,29 +23,13 @@ from scipy.special import softmax
 from torch import Tensor
 
 from ..softmax import SoftmaxScaling
-from ..validation import check_dense, check_tensor
-from .families import Array, GramCache, KernelFamily, Points
+from ..validation import check_dense
+from .families import Array, GramMatrices, KernelFamily, Points
 from .problem import Votes
 
-BATCH_SIZE = 4096
-"""Points evaluated at a time, so that memory does not grow with the number of predictions."""
-
-MIN_SCALE, MAX_SCALE = 1e-3, 1e4
-"""Bounds of a; below the first, the votes carry no information."""
-
-RIDGE = 1e-15
-"""Keeps the curvature positive when all votes are equal."""
-
-
-class KernelReport(TypedDict):
-    """Penalty and votes of one kernel."""
-
-    kernel: str
-    rule: str
-    complexity: float
-    penalty: float
-    weight: float
-    num_votes: int
+BATCH_SIZE = 4096  # points evaluated at a time, so that memory does not grow with the number of predictions
+MIN_SCALE, MAX_SCALE = 1e-3, 1e4  # bounds of a; below the first, the votes carry no information
+RIDGE = 1e-15  # keeps the curvature positive when all votes are equal
 
 
 def check_classes(y: ArrayLike, num_points: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -64,23 +47,13 @@ def check_classes(y: ArrayLike, num_points: int) -> tuple[NDArray[Any], NDArray[
 
 
 def one_against_rest(codes: NDArray[np.int64], num_classes: int) -> list[Array]:
-    """Labels ±1, one array per vote: a single vote for two classes, one per class against the rest for more.
-
-    Example:
-        >>> [y.tolist() for y in one_against_rest(np.array([0, 1, 1]), 2)]
-        [[-1.0, 1.0, 1.0]]
-    """
+    """Labels ±1, one array per vote: a single vote for two classes, one per class against the rest for more."""
     targets = [1] if num_classes == 2 else range(num_classes)
     return [np.where(codes == target, 1.0, -1.0) for target in targets]
 
 
 def winners(f: Array) -> NDArray[np.int64]:
-    """The class with the most votes along the last dimension; a single vote is for class 1 if it is positive.
-
-    Example:
-        >>> winners(np.array([[-0.5], [2.0]])).tolist(), winners(np.array([[0.1, -0.3, 0.2]])).tolist()
-        ([0, 1], [2])
-    """
+    """The class with the most votes along the last dimension; a single vote is for class 1 if it is positive."""
     return (f[..., 0] > 0).astype(np.int64) if f.shape[-1] == 1 else f.argmax(axis=-1)
 
 
@@ -105,55 +78,32 @@ class SparseVote:
     """
 
     def __init__(self, family: KernelFamily, votes: Sequence[Votes], x: Points) -> None:
-        self.family, self.num_outputs = family, len(votes)
+        self.family = family
         self.support: NDArray[np.int64] = np.unique(np.concatenate([part.point for part in votes]))
         x = family.points(x)
         if len(self.support) and self.support[-1] >= len(x):
             raise ValueError(f"The votes refer to point {self.support[-1]}, but x has only {len(x)} points.")
         self.points = x[self.support].copy()
-        self._parts: dict[int, tuple[NDArray[np.int64], Array]] = {}
-        for k in np.unique(np.concatenate([part.kernel for part in votes])):
-            weights = np.zeros((len(self.support), len(votes)))
-            for c, part in enumerate(votes):
-                of_kernel = part.kernel == k
-                weights[np.searchsorted(self.support, part.point[of_kernel]), c] = part.weight[of_kernel]
-            columns = np.flatnonzero((weights != 0).any(axis=1))
-            self._parts[int(k)] = (columns, weights[columns])
+        self.weights = np.zeros((len(family), len(self.support), len(votes)))
+        """α of each kernel, point and output."""
+        for c, part in enumerate(votes):
+            self.weights[part.kernel, np.searchsorted(self.support, part.point), c] = part.weight
 
     def __call__(self, x: Points) -> Array:
         """f at every point of x, shape (n, number of outputs)."""
         x = self.family.points(x)
-        f = np.zeros((len(x), self.num_outputs))
+        f = np.zeros((len(x), self.weights.shape[2]))
         for start in range(0, len(x), BATCH_SIZE):
-            cache = GramCache(x[start : start + BATCH_SIZE], self.points)
-            for k, (columns, weights) in self._parts.items():
-                f[start : start + BATCH_SIZE] += self.family.evaluate(k, cache, columns) @ weights
+            matrices = GramMatrices(self.family, x[start : start + BATCH_SIZE], self.points)
+            for k, weights in enumerate(self.weights):
+                columns = np.flatnonzero(weights.any(axis=1))
+                if len(columns):
+                    f[start : start + BATCH_SIZE] += matrices(k, columns) @ weights[columns]
         return f
-
-    def norms(self, output: int) -> Array:
-        """Σ_j |α_{k,j}| of one output, per kernel."""
-        total = np.zeros(len(self.family))
-        for k, (_, weights) in self._parts.items():
-            total[k] = np.abs(weights[:, output]).sum()
-        return total
-
-    def total_weight(self, k: int) -> float:
-        """Σ_j |α_{k,j}| of kernel k over all outputs."""
-        return float(np.abs(self._parts[k][1]).sum()) if k in self._parts else 0.0
-
-    def num_votes(self, k: int) -> int:
-        """The number of votes of kernel k over all outputs."""
-        return int((self._parts[k][1] != 0).sum()) if k in self._parts else 0
 
 
 def fit_temperature(votes: Array, codes: NDArray[np.int64]) -> float:
-    """The a > 0 with the lowest log loss on held-out votes, between two bounds.
-
-    Example:
-        >>> a = fit_temperature(np.array([-1.0, -1.0, 1.0, 1.0, 1.0]), np.array([0, 0, 1, 1, 0]))
-        >>> bool(0.5 < a < 2)
-        True
-    """
+    """The a > 0 with the lowest log loss on held-out votes, between two bounds."""
     f = _logits(votes)
     n, m = f.shape
     epsilon = 1.0 / (n + 2)
@@ -166,33 +116,10 @@ def fit_temperature(votes: Array, codes: NDArray[np.int64]) -> float:
 
 
 def probabilities(votes: Array, a: float) -> Array:
-    """p(c | x), shape (n, number of classes).
-
-    Example:
-        >>> probabilities(np.array([0.0, np.log(3.0)]), 1.0).round(2).tolist()
-        [[0.5, 0.5], [0.25, 0.75]]
-    """
+    """p(c | x), shape (n, number of classes)."""
     return np.asarray(softmax(a * _logits(votes), axis=1))
 
 
 def _logits(votes: Array) -> Array:
     """f_c(x), shape (n, number of classes), from votes of shape (n,) or (n, number of classes)."""
     return np.stack([np.zeros_like(votes), votes], axis=1) if votes.ndim == 1 else votes
-
-
-def is_numeric(X: ArrayLike | Sequence[object]) -> bool:
-    """Whether X is a matrix of numbers, for the usual checks of scikit-learn.
-
-    Example:
-        >>> is_numeric([[1.0, 2.0]]), is_numeric(["word", "sword"])
-        (True, False)
-    """
-    if hasattr(X, "dtypes") or hasattr(X, "toarray"):
-        return True
-    if isinstance(X, Tensor):
-        check_tensor(X, "X")
-        return True
-    try:
-        return np.asarray(X).dtype.kind in "fiubc"
-    except ValueError:  # ragged
-        return False

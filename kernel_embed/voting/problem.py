@@ -27,17 +27,19 @@ In its dual every :math:`u` in the box is feasible, and so is every :math:`tu`, 
 
 from __future__ import annotations
 
-import abc
 import copy
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import check_array, check_number
 from .families import Array
+
+TOLERANCE = 1e-7
+"""The default gap; F(0) = 1, so it is relative to the objective without votes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +66,9 @@ class Votes:
         return len(self.weight)
 
     def restricted_to(self, points: NDArray[np.int64]) -> Votes:
-        """The votes of ``points`` only, renumbered by their positions in it."""
-        position = {int(j): t for t, j in enumerate(points)}
-        rows = [t for t, j in enumerate(self.point) if int(j) in position]
-        renumbered = np.array([position[int(j)] for j in self.point[rows]], dtype=np.int64)
-        return Votes(self.kernel[rows], renumbered, self.weight[rows])
+        """The votes of ascending ``points`` only, renumbered by their positions in it."""
+        kept = np.isin(self.point, points)
+        return Votes(self.kernel[kept], np.searchsorted(points, self.point[kept]), self.weight[kept])
 
     @classmethod
     def none(cls) -> Votes:
@@ -103,15 +103,14 @@ class VoteProblem:
         self.m = len(self.y)
         if not grams:
             raise ValueError("grams is empty. Give one Gram matrix per kernel.")
-        grams = [check_array(K, f"Gram {k}") for k, K in enumerate(grams)]
-        for k, K in enumerate(grams):
+        self.grams = [check_array(K, f"Gram {k}") for k, K in enumerate(grams)]
+        for k, K in enumerate(self.grams):
             if K.ndim != 2 or K.shape[0] != self.m:
                 raise ValueError(f"Gram {k} must have {self.m} rows, one per label; its shape is {K.shape}.")
             if not np.isfinite(K).all():
                 raise ValueError(f"Gram {k} has NaN or infinite values. Check the kernel.")
-        self.grams = grams
         # One base function per row, so that memory is read in order.
-        self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
+        self._functions = [K if _is_symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
 
     def with_labels(self, y: Array) -> VoteProblem:
         """The same points with other labels; the Gram matrices are shared.
@@ -160,6 +159,27 @@ class VoteProblem:
         return float(loss + costs.sum() + 0.5 * self.elastic * (costs**2).sum())
 
 
+def _is_symmetric(K: Array) -> bool:
+    return K.shape[0] == K.shape[1] and K.flags.c_contiguous and bool((K == K.T).all())
+
+
+def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
+    r"""The best lower bound along tu: :math:`\max_{t \le 1} t \sum_i u_i - \frac1{2\mu} \sum_j (t v_j - 1)_+^2`.
+
+    ``total`` is :math:`\sum_i u_i` and ``violations`` are :math:`v_j = |h_j^\top u| / \Lambda_j`; those of at most 1
+    may be left out. The maximum is where :math:`\mu \sum_i u_i = \sum_j v_j (t v_j - 1)_+`; with the J largest
+    :math:`v_j` counted, :math:`t = (\mu \sum_i u_i + \sum_{j \le J} v_j) / \sum_{j \le J} v_j^2`, the least of which is
+    the maximum.
+    """
+    v = -np.sort(-violations[violations > 1.0])
+    if not len(v):
+        return total
+    if not elastic:
+        return total / float(v[0])
+    t = min(1.0, float(((elastic * total + np.cumsum(v)) / np.cumsum(v**2)).min()))
+    return float(t * total - (np.maximum(t * v - 1.0, 0.0) ** 2).sum() / (2.0 * elastic))
+
+
 def _check_signs(y: Array) -> Array:
     y = check_array(y, "y")
     if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
@@ -172,111 +192,11 @@ def _check_signs(y: Array) -> Array:
     return y
 
 
-def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
-    r"""The best lower bound along tu: :math:`\max_{t \le 1} t \sum_i u_i - \frac1{2\mu} \sum_j (t v_j - 1)_+^2`.
-
-    The maximum is where :math:`\mu \sum_i u_i = \sum_j v_j (t v_j - 1)_+`; with the J largest :math:`v_j` counted,
-    :math:`t = (\mu \sum_i u_i + \sum_{j \le J} v_j) / \sum_{j \le J} v_j^2`, the least of which is the maximum.
-
-    Args:
-        total: Σ u_i of a point in the box.
-        violations: v_j = |h_jᵀu| / Λ_j; those of at most 1 may be left out.
-        elastic: μ; at 0 the bound is total / max(1, max v_j).
-
-    Example:
-        >>> import numpy as np
-        >>> dual_bound(1.0, np.array([2.0, 0.5])), dual_bound(1.0, np.array([2.0, 0.5]), elastic=1.0)
-        (0.5, 0.625)
-    """
-    v = -np.sort(-violations[violations > 1.0])
-    if not len(v):
-        return total
-    if not elastic:
-        return total / float(v[0])
-    t = min(1.0, float(((elastic * total + np.cumsum(v)) / np.cumsum(v**2)).min()))
-    return float(t * total - (np.maximum(t * v - 1.0, 0.0) ** 2).sum() / (2.0 * elastic))
-
-
 def check_elastic(elastic: float) -> float:
     """μ as a finite number ≥ 0."""
     if not 0.0 <= check_number("elastic", elastic) < np.inf:
         raise ValueError(f"elastic must be finite and at least 0, not {elastic!r}. 0 is the problem of the paper.")
     return float(elastic)
-
-
-def _symmetric(K: Array) -> bool:
-    return K.shape[0] == K.shape[1] and K.flags.c_contiguous and bool((K == K.T).all())
-
-
-TOLERANCE = 1e-7
-"""The default gap; F(0) = 1, so it is relative to the objective without votes."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Solution:
-    """A vote with its duality gap.
-
-    Attributes:
-        votes: the non-zero coefficients α.
-        penalties: Λ_k, one per kernel.
-        objective: F(α) of eq. (1), an upper bound of the optimum.
-        bound: the value of the feasible dual point, a lower bound.
-        u: the dual point before it is scaled into the feasible set, of shape (m,).
-        num_rounds: how often the solver priced all base functions.
-        converged: whether the gap is within the tolerance.
-
-    Example:
-        >>> import numpy as np, kernel_embed as ke
-        >>> x = np.random.default_rng(0).normal(size=(30, 2))
-        >>> point, = ke.voting.vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
-        >>> point.solution.bound <= point.solution.objective, point.solution.gap < 1e-6
-        (True, True)
-    """
-
-    votes: Votes
-    penalties: Array
-    objective: float
-    bound: float
-    u: Array
-    num_rounds: int
-    converged: bool
-
-    @property
-    def gap(self) -> float:
-        """The largest possible distance of F from the optimum, objective − bound, never negative."""
-        return max(0.0, self.objective - self.bound)
-
-
-class VoteSolver(abc.ABC):
-    """A way of solving eq. (1). A solver holds settings only, so that one object serves many problems.
-
-    A subclass supplies :meth:`solve`. Its :class:`kernel_embed.voting.Solution` carries F(α), an upper bound of the
-    optimum, and a dual bound from below.
-
-    Example:
-        >>> import kernel_embed as ke
-        >>> [issubclass(c, ke.voting.VoteSolver) for c in (ke.voting.ColumnGeneration, ke.voting.CoordinateDescent)]
-        [True, True]
-    """
-
-    @abc.abstractmethod
-    def solve(
-        self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
-    ) -> Solution:
-        """The vote for penalties Λ_k, one per kernel.
-
-        Args:
-            problem: the sample.
-            penalties: Λ_k > 0.
-            tolerance: the gap to reach between objective and dual bound, above 0.
-            start: votes of a similar problem, whose base functions may start the search.
-        """
-
-    def solve_all(
-        self, problem: VoteProblem, penalties: Iterable[Array], *, tolerance: float = TOLERANCE
-    ) -> list[Solution]:
-        """The votes for several penalties, in this order; override it to reuse one solution for the next."""
-        return [self.solve(problem, each, tolerance=tolerance) for each in penalties]
 
 
 def check_tolerance(tolerance: float) -> None:

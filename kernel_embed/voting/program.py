@@ -30,26 +30,19 @@ from .problem import VoteProblem, Votes
 if TYPE_CHECKING:  # import kernel_embed does not load HiGHS
     import highspy
 
-BATCH = 50
-"""Rows added in one round; measured best between 25 and 100."""
+Integers = NDArray[np.int64]
 
-POOL = 100
-"""The most violated rows, from which the batch is selected."""
-
-COSINE = 0.99
-"""Candidates more parallel than this are left for the next round."""
-
-EXCESS_MARGIN = 1.0
-"""A point whose margin exceeds 1 by this much is dropped."""
-
-MAX_ENTRY = 1e4
-"""Rows with larger entries are scaled down together with their bound, which would be lost to rounding."""
-
+BATCH = 50  # rows added in one round; measured best between 25 and 100
+POOL = 100  # the most violated rows, from which the batch is selected
+COSINE = 0.99  # candidates more parallel than this are left for the next round
+EXCESS_MARGIN = 1.0  # a point whose margin exceeds 1 by this much is dropped
+MAX_ENTRY = 1e4  # rows with larger entries are scaled down with their bound, which would be lost to rounding
 MAX_ITERATIONS = 5
 """Simplex iterations per row and column; regular programs took three at most. The simplex method can cycle on rows
 whose entries differ by more orders of magnitude than a double has."""
 
 OPTIONS = {
+    "output_flag": False,
     "threads": 1,
     "solver": "simplex",
     "simplex_scale_strategy": 0,  # the rows are scaled already
@@ -65,55 +58,66 @@ those of two wide Gaussians. The gap does not depend on them. If all three fail,
 class WarmStart:
     """The tight rows of a solved program, its active points, and the basis over both."""
 
-    kernel: NDArray[np.int64]
-    point: NDArray[np.int64]
-    active: NDArray[np.int64]
+    rows: Integers
+    active: Integers
     basis: highspy.HighsBasis | None
 
 
 class Program:
-    """The rows ``kernel``, ``point`` and the columns ``active`` of the program for penalties Λ_k.
+    """The program of the base functions ``rows``, numbered k·n + j, and the points ``active``, for penalties Λ_k.
 
-    Args:
-        problem: the sample.
-        penalties: Λ_k, one per kernel.
-        start: a solved program with other penalties; by default all points and no row.
+    It starts from a solved one with other penalties, or with all points and no row.
     """
 
     def __init__(self, problem: VoteProblem, penalties: Array, start: WarmStart | None) -> None:
         import highspy
 
-        m = problem.m
         self.problem, self.penalties = problem, penalties
-        self.kernel = np.zeros(0, dtype=np.int64)
-        self.point = np.zeros(0, dtype=np.int64)
-        self.active = np.arange(m) if start is None else start.active
+        self.width = problem.grams[0].shape[1]
+        self.rows = np.zeros(0, dtype=np.int64)
+        self.active = np.arange(problem.m) if start is None else start.active
         self.failed = False
         self._scale = np.zeros(0)
-        self._has_row = np.zeros((len(problem.grams), problem.grams[0].shape[1]), dtype=bool)
-        self._restored = np.zeros(m, dtype=bool)
+        self._has_row = np.zeros(len(problem.grams) * self.width, dtype=bool)
+        self._restored = np.zeros(problem.m, dtype=bool)
         self._highs = highspy.Highs()
-        self._highs.setOptionValue("output_flag", False)
         for option, value in OPTIONS.items():
             self._highs.setOptionValue(option, value)
         n = len(self.active)
         self._highs.addVars(n, np.zeros(n), np.ones(n))
-        self._highs.changeColsCost(n, np.arange(n, dtype=np.int32), np.full(n, -1.0 / m))
+        self._highs.changeColsCost(n, np.arange(n, dtype=np.int32), np.full(n, -1.0 / problem.m))
         if start is not None and start.basis is not None:
-            self.add(start.kernel, start.point)
+            self.add(start.rows)
             self._highs.setBasis(start.basis)
 
-    def add(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
-        """Add the rows of these base functions."""
-        scale = self.problem.m * self.penalties[kernel]
-        rows = self.problem.columns(kernel, point) / scale[:, None]
-        excess = np.maximum(np.abs(rows).max(axis=1) / MAX_ENTRY, 1.0)
-        rows = rows[:, self.active] / excess[:, None]
-        self._highs.addRows(len(rows), -1.0 / excess, 1.0 / excess, *_sparse(rows))
-        self.kernel = np.concatenate([self.kernel, kernel])
-        self.point = np.concatenate([self.point, point])
+    def _functions(self, rows: Integers, at: Integers | None = None) -> Array:
+        return self.problem.columns(*np.divmod(rows, self.width), at)
+
+    def add(self, rows: Integers) -> None:
+        """Add those of these rows that are not in the program."""
+        rows = rows[~self._has_row[rows]]
+        if not len(rows):
+            return
+        scale = self.problem.m * self.penalties[rows // self.width]
+        values = self._functions(rows) / scale[:, None]
+        excess = np.maximum(np.abs(values).max(axis=1) / MAX_ENTRY, 1.0)
+        values = values[:, self.active] / excess[:, None]
+        self._highs.addRows(len(rows), -1.0 / excess, 1.0 / excess, *_sparse(values))
+        self.rows = np.concatenate([self.rows, rows])
         self._scale = np.concatenate([self._scale, scale * excess])
-        self._has_row[kernel, point] = True
+        self._has_row[rows] = True
+
+    def add_violated(self, violations: Array) -> bool:
+        """Add the most violated rows; false if no row outside the program is violated."""
+        violations = np.where(self._has_row, 0.0, violations.ravel())
+        candidates = np.flatnonzero(violations > 1.0 + 1e-9)
+        if not len(candidates):
+            return False
+        if len(candidates) > POOL:
+            candidates = candidates[np.argpartition(-violations[candidates], POOL)[:POOL]]
+        candidates = candidates[np.argsort(-violations[candidates], kind="stable")]
+        self.add(candidates[_diverse(self._functions(candidates))])
+        return True
 
     def restore_points(self, margins: Array) -> bool:
         """Add the columns of dropped points with a margin below 1; false if there is none."""
@@ -122,7 +126,7 @@ class Program:
         points = np.flatnonzero(is_dropped & (margins < 1.0 - 1e-9))
         if not len(points):
             return False
-        columns = self.problem.columns(self.kernel, self.point, points) / self._scale[:, None]
+        columns = self._functions(self.rows, points) / self._scale[:, None]
         n = len(points)
         self._highs.addCols(n, np.full(n, -1.0 / self.problem.m), np.zeros(n), np.ones(n), *_sparse(columns.T))
         self.active = np.concatenate([self.active, points])
@@ -142,63 +146,40 @@ class Program:
         self._highs.setBasis(basis)
         self.active = self.active[keep]
 
-    def add_new(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
-        """Add those of these rows that are not in the program, each once."""
-        width = self._has_row.shape[1]
-        kernel, point = np.divmod(np.unique(kernel * width + point), width)
-        new = ~self._has_row[kernel, point]
-        if new.any():
-            self.add(kernel[new], point[new])
-
-    def add_violated(self, violations: Array) -> bool:
-        """Add the most violated rows; false if no row outside the program is violated."""
-        violations = np.where(self._has_row, 0.0, violations).ravel()
-        candidates = np.flatnonzero(violations > 1.0 + 1e-9)
-        if not len(candidates):
-            return False
-        if len(candidates) > POOL:
-            candidates = candidates[np.argpartition(-violations[candidates], POOL)[:POOL]]
-        candidates = candidates[np.argsort(-violations[candidates], kind="stable")]
-        kernel, point = np.divmod(candidates, self._has_row.shape[1])
-        batch = _diverse(self.problem.columns(kernel, point))
-        self.add(kernel[batch], point[batch])
-        return True
-
     def run(self) -> tuple[Votes, Array]:
         """Solve: the multipliers of the rows, which are the coefficients α, and u."""
         from highspy import HighsModelStatus
 
-        if not len(self.kernel):
-            return Votes.none(), np.full(self.problem.m, 1.0 / self.problem.m)
-        self._highs.setOptionValue("simplex_iteration_limit", MAX_ITERATIONS * (self.problem.m + len(self.kernel)))
+        m = self.problem.m
+        if not len(self.rows):
+            return Votes.none(), np.full(m, 1.0 / m)
+        self._highs.setOptionValue("simplex_iteration_limit", MAX_ITERATIONS * (m + len(self.rows)))
         for attempt, tolerance in enumerate(TOLERANCES):
             if attempt:
                 self._highs.clearSolver()  # the basis may be singular: start without one
             self._highs.setOptionValue("primal_feasibility_tolerance", tolerance)
             self._highs.setOptionValue("dual_feasibility_tolerance", tolerance)
             self._highs.run()
-            status = self._highs.getModelStatus()
-            if status == HighsModelStatus.kOptimal:
+            self.failed = self._highs.getModelStatus() != HighsModelStatus.kOptimal
+            if not self.failed:
                 break
-        self.failed = status != HighsModelStatus.kOptimal
         solution = self._highs.getSolution()
-        u = np.zeros(self.problem.m)
-        u[self.active] = np.clip(np.array(solution.col_value), 0.0, 1.0) / self.problem.m
-        weight = -self.problem.m * np.array(solution.row_dual) / self._scale
+        u = np.zeros(m)
+        u[self.active] = np.clip(np.array(solution.col_value), 0.0, 1.0) / m
+        weight = -m * np.array(solution.row_dual) / self._scale
         voting = np.flatnonzero(weight)
-        return Votes(self.kernel[voting], self.point[voting], weight[voting]), u
+        return Votes(*np.divmod(self.rows[voting], self.width), weight[voting]), u
 
     def warm_start(self, margins: Array, u: Array) -> WarmStart:
         """The tight rows and the needed points, with the basis over them."""
-        if not len(self.kernel):
-            return WarmStart(self.kernel, self.point, self.active, None)
+        if not len(self.rows):
+            return WarmStart(self.rows, self.active, None)
         basis = self._highs.getBasis()
-        rows, columns = basis.row_status, basis.col_status
-        tight = ~_in_basis(rows)
-        keep = _needed(margins, u)[self.active] | _in_basis(columns)
-        basis.row_status = list(itertools.compress(rows, tight))
-        basis.col_status = list(itertools.compress(columns, keep))
-        return WarmStart(self.kernel[tight], self.point[tight], self.active[keep], basis)
+        tight = ~_in_basis(basis.row_status)
+        keep = _needed(margins, u)[self.active] | _in_basis(basis.col_status)
+        basis.row_status = list(itertools.compress(basis.row_status, tight))
+        basis.col_status = list(itertools.compress(basis.col_status, keep))
+        return WarmStart(self.rows[tight], self.active[keep], basis)
 
 
 def _needed(margins: Array, u: Array) -> NDArray[np.bool_]:
@@ -218,16 +199,12 @@ def _sparse(rows: Array) -> tuple[int, NDArray[np.int32], NDArray[np.int32], Arr
     return n * m, np.arange(0, n * m, m, dtype=np.int32), np.tile(np.arange(m, dtype=np.int32), n), rows.ravel()
 
 
-def _diverse(h: Array) -> NDArray[np.int64]:
+def _diverse(h: Array) -> Integers:
     """The first ``BATCH`` rows, ordered by violation, that are not nearly parallel to an earlier one."""
     unit = (h / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), np.finfo(float).tiny)).astype(np.float32)
     parallel = np.abs(unit @ unit.T) > COSINE
-    excluded = np.zeros(len(h), dtype=bool)
     batch: list[int] = []
     for t in range(len(h)):
-        if not excluded[t]:
+        if len(batch) < BATCH and not parallel[t, batch].any():
             batch.append(t)
-            excluded |= parallel[t]
-            if len(batch) == BATCH:
-                break
     return np.array(batch, dtype=np.int64)

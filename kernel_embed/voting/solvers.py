@@ -1,17 +1,19 @@
-r"""Linear programming by column generation.
+r"""Solvers of eq. (1): linear programming by column generation, and coordinate descent.
 
-The dual of eq. (1) has one boxed variable per point and one constraint per base function, pm in all, of which only
-those with a vote matter at the optimum. So a restricted program is solved repeatedly: its solution prices all base
-functions with one matrix product per kernel, the most violated constraints :math:`|h_{k,j}^\top u| > \Lambda_k` are
-added, and the simplex method continues from its basis. The multipliers of the constraints are the :math:`\alpha_{k,j}`.
+**Column generation.** The dual of eq. (1) has one boxed variable per point and one constraint per base function, pm in
+all, of which only those with a vote matter at the optimum. So a restricted program (:mod:`kernel_embed.voting.program`)
+is solved repeatedly: its solution prices all base functions with one matrix product per kernel, the most violated
+constraints :math:`|h_{k,j}^\top u| > \Lambda_k` are added, and the simplex method continues from its basis. The
+multipliers of the constraints are the :math:`\alpha_{k,j}`. It stops when the gap between F(α) and the scaled dual
+point is small, independently of the status of the linear program. Of several solves, each starts from the nearest
+earlier ones: those whose α and u have the smallest gap under its penalties.
 
-It stops when the gap between F(α) and the scaled dual point is small, independently of the status of the linear
-program. A new solve starts from the nearest earlier solutions: those whose α and u have the smallest gap under the new
-penalties.
+**Coordinate descent**: see :mod:`kernel_embed.voting.descent`.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Iterable
 
@@ -20,29 +22,79 @@ import numpy as np
 from ..validation import check_count
 from .descent import Block, Descent, Stream
 from .families import Array
-from .problem import (
-    TOLERANCE,
-    Solution,
-    VoteProblem,
-    Votes,
-    VoteSolver,
-    check_elastic,
-    check_penalties,
-    check_tolerance,
-    dual_bound,
-)
+from .problem import TOLERANCE, VoteProblem, Votes, check_penalties, check_tolerance, dual_bound
 from .program import Program, WarmStart
 
-NEAREST = 3
-"""Earlier solutions that start a new one: the basis of the nearest, and the tight constraints of all."""
-
-MAX_HISTORY = 100
-"""Solutions kept for warm starts."""
+NEAREST = 3  # earlier solutions that start a new one: the basis of the nearest, and the tight constraints of all
+MAX_HISTORY = 100  # solutions kept for warm starts
 
 
 @dataclasses.dataclass(frozen=True)
-class Finished:
-    """A finished solve: its solution, the last u with its prices h_{k,j}ᵀu, and a warm start for the next."""
+class Solution:
+    """A vote with its duality gap.
+
+    Attributes:
+        votes: the non-zero coefficients α.
+        penalties: Λ_k, one per kernel.
+        objective: F(α) of eq. (1), an upper bound of the optimum.
+        bound: the value of the feasible dual point, a lower bound.
+        u: the dual point before it is scaled into the feasible set, of shape (m,).
+        num_rounds: how often the solver priced all base functions.
+        converged: whether the gap is within the tolerance.
+
+    Example:
+        >>> import numpy as np, kernel_embed as ke
+        >>> x = np.random.default_rng(0).normal(size=(30, 2))
+        >>> point, = ke.voting.vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
+        >>> point.solution.bound <= point.solution.objective, point.solution.gap < 1e-6
+        (True, True)
+    """
+
+    votes: Votes
+    penalties: Array
+    objective: float
+    bound: float
+    u: Array
+    num_rounds: int
+    converged: bool
+
+    @property
+    def gap(self) -> float:
+        """The largest possible distance of F from the optimum, objective − bound, never negative."""
+        return max(0.0, self.objective - self.bound)
+
+
+class VoteSolver(abc.ABC):
+    """A way of solving eq. (1). A solver holds settings only, so that one object serves many problems.
+
+    Example:
+        >>> issubclass(ColumnGeneration, VoteSolver), issubclass(CoordinateDescent, VoteSolver)
+        (True, True)
+    """
+
+    @abc.abstractmethod
+    def solve(
+        self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
+    ) -> Solution:
+        """The vote for penalties Λ_k, one per kernel.
+
+        Args:
+            problem: the sample.
+            penalties: Λ_k > 0.
+            tolerance: the gap to reach between objective and dual bound, above 0.
+            start: votes of a similar problem, whose base functions may start the search.
+        """
+
+    def solve_all(
+        self, problem: VoteProblem, penalties: Iterable[Array], *, tolerance: float = TOLERANCE
+    ) -> list[Solution]:
+        """The votes for several penalties, in this order; override it to reuse one solution for the next."""
+        return [self.solve(problem, each, tolerance=tolerance) for each in penalties]
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedSolve:
+    """A solution, the last u with its prices h_{k,j}ᵀu, and a warm start for the next solve."""
 
     solution: Solution
     u: Array
@@ -57,25 +109,11 @@ class Finished:
 
 
 @dataclasses.dataclass(frozen=True)
-class ColumnGeneration(VoteSolver):
-    """Linear programming by column generation, with HiGHS.
+class _RoundLimited(VoteSolver):
+    """A solver in rounds.
 
     Args:
-        max_rounds: the most pricing rounds.
-
-    Raises:
-        TypeError: if ``max_rounds`` is not a whole number.
-        ValueError: if it is below 1.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed.voting import VoteProblem
-        >>> rng = np.random.default_rng(0)
-        >>> x = rng.normal(size=(40, 2))
-        >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
-        >>> solution = ColumnGeneration().solve(problem, np.array([0.01]), tolerance=1e-8)
-        >>> solution.converged, solution.gap < 1e-8, len(solution.votes) < 10
-        (True, True, True)
+        max_rounds: the most pricing rounds, at least 1.
     """
 
     max_rounds: int = 1000
@@ -83,95 +121,100 @@ class ColumnGeneration(VoteSolver):
     def __post_init__(self) -> None:
         check_count("max_rounds", self.max_rounds)
 
+
+@dataclasses.dataclass(frozen=True)
+class ColumnGeneration(_RoundLimited):
+    """Linear programming by column generation, with HiGHS.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.voting import VoteProblem
+        >>> x = np.random.default_rng(0).normal(size=(40, 2))
+        >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
+        >>> solution = ColumnGeneration().solve(problem, np.array([0.01]), tolerance=1e-8)
+        >>> solution.converged, solution.gap < 1e-8, len(solution.votes) < 10
+        (True, True, True)
+    """
+
     def solve(
         self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
     ) -> Solution:
         """The vote for penalties Λ_k; the base functions of ``start`` are in the first restricted program."""
-        return WarmStartedSolver(problem, tolerance, self.max_rounds).solve(penalties, start)
+        return self.solve_next([], problem, penalties, tolerance, start)
 
     def solve_all(
         self, problem: VoteProblem, penalties: Iterable[Array], *, tolerance: float = TOLERANCE
     ) -> list[Solution]:
-        """The votes for several penalties, each started from the nearest earlier solution."""
-        solver = WarmStartedSolver(problem, tolerance, self.max_rounds)
-        return [solver.solve(each) for each in penalties]
+        """The votes for several penalties, each started from the nearest earlier solutions."""
+        history: list[FinishedSolve] = []
+        return [self.solve_next(history, problem, each, tolerance) for each in penalties]
 
-
-class WarmStartedSolver:
-    """Column generation on one problem, with the earlier solutions that start later ones."""
-
-    def __init__(self, problem: VoteProblem, tolerance: float = TOLERANCE, max_rounds: int = 1000) -> None:
+    def solve_next(
+        self,
+        history: list[FinishedSolve],
+        problem: VoteProblem,
+        penalties: Array,
+        tolerance: float,
+        start: Votes | None = None,
+    ) -> Solution:
+        """The vote for penalties Λ_k, started from the nearest in ``history``, to which it is added."""
         check_tolerance(tolerance)
         if problem.elastic:
             raise ValueError(
                 f"ColumnGeneration solves linear programs only, elastic = 0; this problem has elastic = "
                 f"{problem.elastic:g}. Use CoordinateDescent(), or solver=None."
             )
-        self.problem, self.tolerance, self.max_rounds = problem, tolerance, max_rounds
-        self.history: list[Finished] = []
-
-    def solve(self, penalties: Array, start: Votes | None = None) -> Solution:
-        """The vote for penalties Λ_k, one per kernel."""
-        penalties = check_penalties(penalties, len(self.problem.grams))
-        program = self._program(penalties, start)
+        penalties = check_penalties(penalties, len(problem.grams))
+        program = _first_program(history, problem, penalties, start)
         # Start from α = 0: rows beyond double precision can give coefficients that are far worse.
-        best = Solution(Votes.none(), penalties, 1.0, 0.0, np.full(self.problem.m, 1.0 / self.problem.m), 0, False)
+        best = Solution(Votes.none(), penalties, 1.0, 0.0, np.full(problem.m, 1.0 / problem.m), 0, False)
         for num_rounds in range(1, self.max_rounds + 1):
             votes, u = program.run()
-            prices = np.stack(self.problem.prices(u))
+            prices = np.stack(problem.prices(u))
             violations = np.abs(prices) / penalties[:, None]
-            margins = self.problem.margins(votes)
-            objective = self.problem.objective(votes, penalties, margins)
-            best = _better(best, votes, objective, u, dual_bound(float(u.sum()), violations))
-            best = dataclasses.replace(best, num_rounds=num_rounds, converged=best.gap <= self.tolerance)
-            if best.converged or program.failed:
+            margins = problem.margins(votes)
+            objective = problem.objective(votes, penalties, margins)
+            # Neither the objective nor the bound is monotone over the rounds, but the best of each remains valid.
+            if objective <= best.objective:
+                best = dataclasses.replace(best, votes=votes, objective=objective, u=u)
+            bound = max(best.bound, dual_bound(float(u.sum()), violations))
+            best = dataclasses.replace(best, bound=bound, num_rounds=num_rounds)
+            if best.gap <= tolerance or program.failed:
                 break
             restored, added = program.restore_points(margins), program.add_violated(violations)
             if not (restored or added):
                 break
             program.drop_points(margins, u)
-        finished = Finished(best, u, prices, program.warm_start(margins, u))
-        self.history = [*self.history[1 - MAX_HISTORY :], finished]
+        best = dataclasses.replace(best, converged=best.gap <= tolerance)
+        history.append(FinishedSolve(best, u, prices, program.warm_start(margins, u)))
+        del history[:-MAX_HISTORY]
         return best
 
-    def _program(self, penalties: Array, start: Votes | None) -> Program:
-        """The restricted program of the first round, from the nearest solutions and ``start``."""
-        nearest = sorted(self.history, key=lambda finished: finished.gap_under(penalties))[:NEAREST]
-        program = Program(self.problem, penalties, nearest[0].warm_start if nearest else None)
-        likely = [(finished.warm_start.kernel, finished.warm_start.point) for finished in nearest[1:]]
-        if start is not None:
-            likely.append((start.kernel, start.point))
-        if likely:
-            kernels, points = zip(*likely, strict=True)
-            program.add_new(np.concatenate(kernels), np.concatenate(points))
-        if nearest:  # its prices under these penalties show which constraints will be violated
-            program.add_violated(np.abs(nearest[0].prices) / penalties[:, None])
-        return program
 
-
-def _better(best: Solution, votes: Votes, objective: float, u: Array, bound: float) -> Solution:
-    """The best objective and the best bound: neither is monotone over the rounds, but each remains valid."""
-    if objective <= best.objective:
-        return dataclasses.replace(best, votes=votes, objective=objective, u=u, bound=max(bound, best.bound))
-    return dataclasses.replace(best, bound=max(bound, best.bound))
+def _first_program(
+    history: list[FinishedSolve], problem: VoteProblem, penalties: Array, start: Votes | None
+) -> Program:
+    """The restricted program of the first round, from the nearest solutions and ``start``."""
+    nearest = sorted(history, key=lambda finished: finished.gap_under(penalties))[:NEAREST]
+    program = Program(problem, penalties, nearest[0].warm_start if nearest else None)
+    likely = [finished.warm_start.rows for finished in nearest[1:]]
+    if start is not None:
+        likely.append(start.kernel * program.width + start.point)
+    if likely:
+        program.add(np.unique(np.concatenate(likely)))
+    if nearest:  # its prices under these penalties show which constraints will be violated
+        program.add_violated(np.abs(nearest[0].prices) / penalties[:, None])
+    return program
 
 
 @dataclasses.dataclass(frozen=True)
-class CoordinateDescent(VoteSolver):
+class CoordinateDescent(_RoundLimited):
     """Coordinate descent (Appendix C), which stores only the base functions that vote.
-
-    Args:
-        max_rounds: the most pricing rounds.
-
-    Raises:
-        TypeError: if ``max_rounds`` is not a whole number.
-        ValueError: if it is below 1.
 
     Example:
         >>> import numpy as np
         >>> from kernel_embed.voting import VoteProblem
-        >>> rng = np.random.default_rng(0)
-        >>> x = rng.normal(size=(40, 2))
+        >>> x = np.random.default_rng(0).normal(size=(40, 2))
         >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
         >>> solution = CoordinateDescent().solve(problem, np.array([0.01]))
         >>> solution.converged, solution.gap < 1e-7
@@ -179,9 +222,6 @@ class CoordinateDescent(VoteSolver):
     """
 
     max_rounds: int = 2000
-
-    def __post_init__(self) -> None:
-        check_count("max_rounds", self.max_rounds)
 
     def solve(
         self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
@@ -202,23 +242,19 @@ class CoordinateDescent(VoteSolver):
         """The vote over a stream of base functions on ``m`` points, which are never in memory all at once.
 
         Args:
-            stream: called in every round; see :class:`~kernel_embed.voting.descent.Descent`.
+            stream: called in every round; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size,
+                m), rows already multiplied by the labels. The same names must come with the same functions each time.
             m: the number of points.
             tolerance: the gap to reach.
             elastic: μ, the weight of the squares.
 
         Returns:
-            The finished :class:`~kernel_embed.voting.descent.Descent`; its ``weights`` map the names of base functions
-            with a vote to their coefficients.
-
-        Raises:
-            TypeError: if ``elastic`` is not a number.
-            ValueError: if it is negative or not finite.
+            The finished search; its ``weights`` map the names of base functions with a vote to their coefficients, and
+            it has ``objective``, ``bound``, ``gap``, ``num_rounds`` and ``converged``.
 
         Example:
             >>> import numpy as np
-            >>> rng = np.random.default_rng(0)
-            >>> x = rng.normal(size=(50, 2))
+            >>> x = np.random.default_rng(0).normal(size=(50, 2))
             >>> y = np.where(x[:, 0] > 0, 1.0, -1.0)
             >>> def stumps():
             ...     for column in range(2):
@@ -228,4 +264,9 @@ class CoordinateDescent(VoteSolver):
             >>> run.converged, sorted({column for column, _ in run.weights})
             (True, [0])
         """
-        return Descent(stream, m, tolerance, self.max_rounds, check_elastic(elastic)).run()
+        return Descent(stream, m, tolerance, self.max_rounds, elastic).run()
+
+
+def default_solver(elastic: float) -> VoteSolver:
+    """Column generation, the faster one, if the problem is a linear program; otherwise coordinate descent."""
+    return CoordinateDescent() if elastic else ColumnGeneration()

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 import kernel_embed as ke
-from kernel_embed.archive import container, versions
+from kernel_embed import files
+from kernel_embed.archive import versions
 
 HEADERS = {
     "too large": "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }",
@@ -34,7 +35,7 @@ HEADERS = {
 def forge(path: pathlib.Path, node: Any, arrays: Mapping[str, Any] | None = None, kind: str = "model") -> pathlib.Path:
     """A file whose manifest describes ``node``."""
     content = {"kernel_embed": ke.__version__, "libraries": versions(), "sources": {}, "content": node}
-    container.write(path, kind, content, arrays or {})
+    files.write_sealed(path, kind, content, arrays or {})
     return path
 
 
@@ -48,7 +49,7 @@ def sealed(members: Sequence[tuple[str, bytes]], compression: int = zipfile.ZIP_
     buffer = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", compression) as archive:
         warnings.simplefilter("ignore")  # a name that is there twice
-        archive.comment = container.MARK + bytes(container.DIGEST)
+        archive.comment = files.MARK + bytes(files.DIGEST)
         for name, data in members:
             info = zipfile.ZipInfo(name)
             info.compress_type = compression
@@ -58,7 +59,7 @@ def sealed(members: Sequence[tuple[str, bytes]], compression: int = zipfile.ZIP_
 
 def seal(whole: bytes) -> bytes:
     """The same bytes with a checksum that fits."""
-    whole = whole[: -container.DIGEST]
+    whole = whole[: -files.DIGEST]
     return whole + hashlib.sha256(whole).hexdigest().encode()
 
 

@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import load_wine
 
 import kernel_embed as ke
-from kernel_embed.archive import container
+from kernel_embed.files import read_sealed, write_sealed
 from kernel_embed.lab.compare.learners import learners
 
 X, Y = load_wine(return_X_y=True)
@@ -110,14 +110,25 @@ def test_classes_of_the_user_are_named_when_loading(tmp_path):
     path = ke.save(ke.MulticlassEmbedding(Own(), 3).double(), tmp_path / "m.ke")
     with pytest.raises(ValueError, match=r"m\.ke .* the class tests\.archive\.test_models\.Own.*classes="):
         ke.load(path)
-    assert isinstance(ke.load(path, classes=[Own]).kernel, Own)
+    for classes in ([Own], Own):
+        assert isinstance(ke.load(path, classes=classes).kernel, Own)
+
+
+def test_posteriors_have_files_of_their_own(tmp_path):
+    objective, settings = ke.ConditionalEvidence(), {"num_samples": 4, "sampler": ke.Laplace(), "seed": 0}
+    posterior = ke.sample_posterior(embedding(), objective, POINTS[::9], LABELS[::9], **settings)
+    with pytest.raises(ValueError, match=r"Use posterior.save\(path\)"):
+        ke.save(posterior, tmp_path / "posterior.ke")
+    posterior.save(tmp_path / "posterior.npz")
+    with pytest.raises(ValueError, match="read by load_posterior"):
+        ke.load(tmp_path / "posterior.npz")
 
 
 def rewritten(path, change):
     """The same file with another manifest, and a checksum that fits."""
-    content, arrays = container.read(path, "model")
+    content, arrays = read_sealed(path, "model")
     change(content)
-    container.write(path, "model", content, arrays)
+    write_sealed(path, "model", content, arrays)
 
 
 def test_other_versions_earlier_formats_and_other_files_are_refused(tmp_path):

@@ -21,21 +21,17 @@ X = torch.linspace(0.1, 1.0, 40, dtype=torch.float64).reshape(20, 2)
 Y = torch.arange(20) % 2
 
 
-def listed(table):
-    return [(module, name) for module, all_names in table.items() for name in all_names.split()]
-
-
-@pytest.mark.parametrize(("module", "name"), listed(names.CLASSES))
-def test_every_class_on_the_list_is_defined_there_and_runs_nothing_when_it_is_freed(module, name):
-    found = names.find_class(f"{module}:{name}")
-    assert (found.__module__, found.__qualname__) == (module, name)
+@pytest.mark.parametrize("name", names.CLASSES)
+def test_every_class_on_the_list_is_defined_there_and_runs_nothing_when_it_is_freed(name):
+    found = names.find_class(name)
+    assert names.name_of(found) == name
     assert not hasattr(found, "__del__")
     assert not issubclass(found, dict | list | str | bytes)
 
 
-@pytest.mark.parametrize(("module", "name"), listed(names.FUNCTIONS))
-def test_every_function_on_the_list_has_its_name(module, name):
-    function = names.find_function(f"{module}:{name}")
+@pytest.mark.parametrize("name", names.FUNCTIONS)
+def test_every_function_on_the_list_has_its_name(name):
+    function = names.find_function(name)
     assert names.find_function(names.function_name(function)) is function
 
 
@@ -54,7 +50,7 @@ def own_classes():
 
 def test_every_own_class_on_the_list_exists_once_and_touches_no_files_and_no_processes():
     found = own_classes()
-    assert sorted(found) == sorted(listed(names.OWN))
+    assert sorted(found) == sorted((part, name) for part, text in names.OWN.items() for name in text.split())
     for kind in found.values():
         assert names.find_class(names.name_of(kind)) is kind
         assert not hasattr(kind, "__del__")

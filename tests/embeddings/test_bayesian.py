@@ -8,8 +8,8 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel
 import kernel_embed as ke
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.embeddings.mean import MeanEmbedding, ShrinkageMeanEmbedding
-from kernel_embed.kernels.smoothed.kernel import SmoothedKernel
-from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure
+from kernel_embed.embeddings.witness import feature_weights
+from kernel_embed.kernels.smoothed import DiscreteMeasure, GaussianMeasure, SmoothedKernel
 from kernel_embed.objectives.evidence import EmbeddingEvidence
 
 from ..bayesian_kernels import ExactGP, rbf
@@ -92,7 +92,7 @@ def test_noise_of_the_central_limit_theorem(measure, x):
     observed = posterior.predictive(x).covariance_matrix - posterior(x).covariance_matrix
     torch.testing.assert_close(observed, C, rtol=1e-4, atol=1e-8)
     if measure is not None:
-        mean, covariance = posterior.feature_weights()
+        mean, covariance = feature_weights(posterior)
         Phi = embedding.covariance.features(query)
         torch.testing.assert_close(Phi @ mean, posterior(query).mean)
         torch.testing.assert_close(Phi @ covariance @ Phi.mT, posterior(query).covariance_matrix)

@@ -6,7 +6,7 @@ from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
 from kernel_embed.embeddings import bayes_rule, chain_rule, sum_rule
-from kernel_embed.kernels.features import nystrom_kernel
+from kernel_embed.kernels.approximations import nystrom_kernel
 
 
 def pairs(n: int = 30):

@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
-from kernel_embed.embeddings.distribution import MAX_SUPPORT, support_of
-from kernel_embed.embeddings.probabilities import resampled_rows
+from kernel_embed.embeddings.distribution import MAX_SUPPORT, resampled_rows, support_of
 
 
 def problem(n: int = 40):
@@ -176,7 +175,7 @@ REJECTED = [
         "For class labels",
     ),
     (lambda c: embedding().condition(X, torch.stack([Y, Y], 1)).quantile(0.5, X), "one real target for each row"),
-    (lambda c: ke.scale.Expansion(embedding(), X, torch.ones_like(X)).cdf(0.0, X), "which holds its targets"),
+    (lambda c: ke.embeddings.Expansion(embedding(), X, torch.ones_like(X)).cdf(0.0, X), "which holds its targets"),
 ]
 
 

@@ -9,11 +9,8 @@ from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKern
 from linear_operator.utils.errors import NanError
 from linear_operator.utils.warnings import NumericalWarning
 
-from kernel_embed.embeddings.empirical import embedding as paths
-from kernel_embed.embeddings.empirical import radial as blocks
-from kernel_embed.embeddings.empirical import rules as slope_rules
-from kernel_embed.embeddings.empirical.embedding import empirical_embedding
-from kernel_embed.kernels.classes.basic import MahalanobisKernel
+from kernel_embed.embeddings import empirical, empirical_embedding, slopes
+from kernel_embed.kernels.classes import MahalanobisKernel
 
 from ..bayesian_kernels import rbf, shaken
 
@@ -70,9 +67,9 @@ def test_closed_form_rules_and_autograd_agree(name, x, monkeypatch):
     kernel = shaken(RADIAL[name]())
     own = torch.arange(len(x))
     closed = with_gradient(lambda: empirical_embedding(kernel, x), kernel)
-    rules = with_gradient(lambda: paths._general_embedding(kernel, x, x, own), kernel)
-    monkeypatch.setattr(slope_rules, "fold", lambda kernel, rules: None)
-    autograd = with_gradient(lambda: paths._general_embedding(kernel, x, x, own), kernel)
+    rules = with_gradient(lambda: empirical._general_embedding(kernel, x, x, own), kernel)
+    monkeypatch.setattr(slopes, "fold", lambda kernel, rules: None)
+    autograd = with_gradient(lambda: empirical._general_embedding(kernel, x, x, own), kernel)
     for one, two, three in zip(closed, rules, autograd, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(one, three, rtol=1e-8, atol=1e-8)
@@ -82,8 +79,8 @@ def test_closed_form_rules_and_autograd_agree(name, x, monkeypatch):
 def test_blocks_change_nothing(name, x, monkeypatch):
     kernel = shaken(RADIAL[name]())
     whole = with_gradient(lambda: empirical_embedding(kernel, x), kernel)
-    monkeypatch.setattr(blocks, "MAX_STORED", 0)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 60)
+    monkeypatch.setattr(slopes, "MAX_STORED", 0)
+    monkeypatch.setattr(slopes, "BLOCK_ENTRIES", 60)
     for one, two in zip(whole, with_gradient(lambda: empirical_embedding(kernel, x), kernel), strict=True):
         torch.testing.assert_close(one, two)
 

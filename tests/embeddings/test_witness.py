@@ -6,7 +6,7 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel
 
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.embeddings.witness import Witness
-from kernel_embed.kernels.smoothed.measures import DiscreteMeasure
+from kernel_embed.kernels.smoothed import DiscreteMeasure
 
 from ..bayesian_kernels import rbf
 

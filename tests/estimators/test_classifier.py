@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kernel_embed as ke
-from kernel_embed.lab.compare.reading import data_directory, load_table
+from kernel_embed.lab.datasets import data_directory, load_table
 from kernel_embed.objectives import calibrate, default_objective
 
 FAST = {"max_evaluations": 15, "objective": default_objective()}
@@ -30,10 +30,14 @@ def iris():
     return x[order], y[order]
 
 
+def one_kernel(*arguments, **options):
+    return ke.MulticlassEmbeddingClassifier(*arguments, **FAST | options)
+
+
 @pytest.fixture(scope="module")
 def fitted(iris):
     x, y = iris
-    return ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:100], y[:100])
+    return one_kernel().fit(x[:100], y[:100])
 
 
 FEW_CHECKS = (
@@ -67,30 +71,24 @@ def test_it_classifies(fitted, iris):
 
 
 def test_it_reports_its_terms_and_its_bound(fitted, iris):
-    x, y = iris
+    x, y = (torch.as_tensor(part[:100]) for part in iris)
     assert set(fitted.terms_) == {*(repr(term) for _, term in default_objective().terms()), "priors"}
     assert sum(fitted.terms_.values()) == pytest.approx(fitted.result_.value)
-    data = torch.as_tensor(x[:100]), torch.as_tensor(y[:100])
-    conditioned = fitted.embedding_.condition(*data)
+    conditioned = fitted.embedding_.condition(x, y)
     for bound, form in ((fitted.bound_, "paper"), (fitted.tight_bound_, "tight")):
-        expected = ke.generalization_bound(conditioned, 0.95, form)
-        assert bound.value == pytest.approx(expected.value, rel=1e-9)
+        assert bound.value == pytest.approx(ke.generalization_bound(conditioned, 0.95, form).value, rel=1e-9)
         assert bound.form == form
         assert bound.sup_diagonal_source == "closed form"
     assert isinstance(fitted.result_, ke.learning.FitResult)
-
-
-def test_probabilities_are_calibrated_on_leave_one_out_values(fitted, iris):
-    x, y = iris
-    conditioned = fitted.embedding_.condition(torch.as_tensor(x[:100]), torch.as_tensor(y[:100]))
+    # Probabilities are calibrated on leave-one-out values.
     calibration = calibrate(conditioned.leave_one_out(), conditioned.Y)
-    expected = calibration.probabilities(conditioned.decision_probabilities(torch.as_tensor(x[100:])))
-    np.testing.assert_allclose(fitted.predict_proba(x[100:]), expected.detach(), atol=1e-6)
+    expected = calibration.probabilities(conditioned.decision_probabilities(torch.as_tensor(iris[0][100:])))
+    np.testing.assert_allclose(fitted.predict_proba(iris[0][100:]), expected.detach(), atol=1e-6)
 
 
 def test_without_calibration_probabilities_are_clip_normalized(iris):
     x, y = iris
-    plain = ke.MulticlassEmbeddingClassifier(calibrated=False, **FAST).fit(x[:100], y[:100])
+    plain = one_kernel(calibrated=False).fit(x[:100], y[:100])
     assert plain.calibration_ is None
     expected = plain.conditioned_.probabilities(torch.as_tensor(x[100:])).detach()
     np.testing.assert_allclose(plain.predict_proba(x[100:]), expected)
@@ -103,8 +101,7 @@ def test_without_calibration_probabilities_are_clip_normalized(iris):
 def test_labels_of_any_kind(names, iris):
     x, y = iris
     names = np.asarray(names)
-    plain = ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:60], y[:60])
-    named = ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:60], names[y[:60]])
+    plain, named = one_kernel().fit(x[:60], y[:60]), one_kernel().fit(x[:60], names[y[:60]])
     np.testing.assert_array_equal(named.classes_, names)
     np.testing.assert_array_equal(named.predict(x), names[plain.predict(x)])
     np.testing.assert_allclose(named.predict_proba(x), plain.predict_proba(x))
@@ -113,7 +110,7 @@ def test_labels_of_any_kind(names, iris):
 
 def test_boolean_labels_and_two_classes(iris):
     x, y = iris
-    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:60], y[:60] == 1)
+    classifier = one_kernel().fit(x[:60], y[:60] == 1)
     assert classifier.classes_.tolist() == [False, True]
     assert classifier.predict(x).dtype == bool
     scores = classifier.decision_function(x)
@@ -136,14 +133,14 @@ def test_the_kernel_given_is_never_changed(iris):
     x, y = iris
     kernel = RBFKernel(ard_num_dims=4)
     before = copy.deepcopy(kernel.state_dict())
-    ke.MulticlassEmbeddingClassifier(kernel, **FAST).fit(x[:60], y[:60])
+    one_kernel(kernel).fit(x[:60], y[:60])
     assert all(torch.equal(value, before[key]) for key, value in kernel.state_dict().items())
     assert kernel.raw_lengthscale.dtype == torch.float32
 
 
 def test_pipeline_and_grid_search(iris):
     x, y = iris
-    pipeline = make_pipeline(StandardScaler(), ke.MulticlassEmbeddingClassifier(**FAST | {"max_evaluations": 8}))
+    pipeline = make_pipeline(StandardScaler(), one_kernel(max_evaluations=8))
     assert cross_val_score(pipeline, x, y, cv=KFold(3)).mean() > 0.9
     grid = {
         "multiclassembeddingclassifier__kernel": [None, RBFKernel()],
@@ -166,7 +163,7 @@ KERNELS = {
 def test_any_kernel(name, iris):
     x, y = iris
     x = (x - x.mean(0)) / x.std(0)
-    classifier = ke.MulticlassEmbeddingClassifier(KERNELS[name](), **FAST).fit(x[:100], y[:100])
+    classifier = one_kernel(KERNELS[name]()).fit(x[:100], y[:100])
     assert classifier.score(x[100:], y[100:]) > 0.8
     assert np.isfinite(classifier.predict_proba(x)).all()
 
@@ -184,7 +181,7 @@ def test_any_kernel(name, iris):
 )
 def test_any_objective(objective, iris):
     x, y = iris
-    classifier = ke.MulticlassEmbeddingClassifier(objective=objective, max_evaluations=15).fit(x[:100], y[:100])
+    classifier = one_kernel(objective=objective).fit(x[:100], y[:100])
     assert classifier.score(x[100:], y[100:]) > 0.85
 
 
@@ -201,8 +198,7 @@ def test_random_state_repeats(state, iris):
 def test_units_do_not_matter(iris):
     x, y = iris
     scaled = x * np.array([1e-3, 1.0, 1e4, 1e6]) + np.array([0.0, 10.0, -5e4, 0.0])
-    one = ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:80], y[:80]).predict_proba(x[80:])
-    other = ke.MulticlassEmbeddingClassifier(**FAST).fit(scaled[:80], y[:80]).predict_proba(scaled[80:])
+    one, other = (one_kernel().fit(z[:80], y[:80]).predict_proba(z[80:]) for z in (x, scaled))
     np.testing.assert_allclose(one, other, atol=1e-3)
 
 
@@ -235,7 +231,7 @@ def test_wine_out_of_the_box():
 
 def test_the_classifier_keeps_its_own_data(iris):
     x, y = iris[0][:60].copy(), iris[1][:60].copy()
-    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y)
+    classifier = one_kernel().fit(x, y)
     before = classifier.predict_proba(iris[0])
     x[:], y[:] = 0.0, 0
     np.testing.assert_array_equal(classifier.predict_proba(iris[0]), before)
@@ -249,24 +245,22 @@ def test_a_function_may_build_the_kernel(iris):
         seen.append(inputs.shape)
         return RBFKernel(ard_num_dims=inputs.shape[-1])
 
-    assert ke.MulticlassEmbeddingClassifier(build, **FAST).fit(x[:100], y[:100]).score(x[100:], y[100:]) > 0.9
+    assert one_kernel(build).fit(x[:100], y[:100]).score(x[100:], y[100:]) > 0.9
     assert seen == [(100, 4)]
+    with pytest.raises(TypeError, match=r"kernel must be a kernel, or a function .* takes \(a, b\)"):
+        one_kernel(lambda a, b: None).fit([[0.0], [1.0]], [0, 1])
 
 
 def test_learning_may_start_on_a_subset(iris):
     x, y = iris
-    one = ke.MulticlassEmbeddingClassifier(objective=default_objective(), subset_size=40, random_state=0).fit(
-        x[:100], y[:100]
+    one, other = (
+        one_kernel(max_evaluations=200, subset_size=size, random_state=0).fit(x[:100], y[:100]) for size in (40, None)
     )
-    other = ke.MulticlassEmbeddingClassifier(objective=default_objective(), subset_size=None).fit(x[:100], y[:100])
     # The objectives differ by their priors, which sit around the lengthscale that each start has found.
     risks = [c.terms_["CalibratedLeaveOneOutRisk(penalty=1)"] for c in (one, other)]
     assert risks[0] == pytest.approx(risks[1], abs=0.02)
     assert one.conditioned_.num_data == 100
     assert one.score(x[100:], y[100:]) >= 0.92
-
-
-# the paper's figures ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.data
@@ -293,8 +287,3 @@ def test_table_1_with_the_rate_of_the_released_code(name, mean, deviation):
         accuracies.append(100.0 * (predicted == y[test]).double().mean().item())
     assert round(float(np.mean(accuracies)), 1) == mean
     assert round(float(np.std(accuracies)), 1) == deviation
-
-
-def test_a_function_that_cannot_build_a_kernel_is_named():
-    with pytest.raises(TypeError, match=r"kernel must be a kernel, or a function .* takes \(a, b\)"):
-        ke.MulticlassEmbeddingClassifier(lambda a, b: None).fit([[0.0], [1.0]], [0, 1])

@@ -14,9 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernel_embed as ke
-from kernel_embed.estimators import PooledPredictor, candidates, conditioning, default, distributed
-from kernel_embed.estimators.distinct import distinct_rows
-from kernel_embed.splits import stratified_folds, stratified_sample
+from kernel_embed.estimators import PooledPredictor, candidates, conditioning, default, pooled
+from kernel_embed.splits import distinct_rows, stratified_folds, stratified_sample
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +32,20 @@ def table():
     return X, y
 
 
+def fit(X, y, **options):
+    return ke.MulticlassEmbeddingClassifier(random_state=0, **options).fit(X, y)
+
+
 @pytest.fixture(scope="module")
 def fitted(table):
     X, y = table
-    return ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:160], y[:160])
+    return fit(X[:160], y[:160])
+
+
+@pytest.fixture(scope="module")
+def first(table):
+    X, y = table
+    return fit(X[:120], y[:120])
 
 
 def nll(classifier, X, y):
@@ -54,22 +63,25 @@ def test_it_learns_from_a_data_frame(fitted, table):
     assert shares["heavy"] > shares["noise"]
 
 
-def test_one_can_look_inside(fitted):
+def test_one_can_look_inside_and_left_out_values_are_honest(fitted, table):
+    """Their loss is near that of new rows; that of the training rows themselves is far below."""
+    X, y = table
     answers = fitted.conditioned_
     assert isinstance(answers, PooledPredictor)
     assert {str(member.candidate) for member in answers.members} >= {"squash rbf columns", "quantile laplace common"}
     assert (answers.pool.weights >= 0).all()
     assert "quantile" in repr(answers)
     assert answers.left_out.exp().sum(-1).allclose(torch.ones(160).double())
-
-
-def test_left_out_values_are_honest(fitted, table):
-    """Their loss is near that of new rows; that of the training rows themselves is far below."""
-    X, y = table
-    rows = fitted.conditioned_.left_out_rows
-    labels = fitted._table.y[rows]
-    left_out = -fitted.conditioned_.left_out.gather(-1, labels.unsqueeze(-1)).mean().item()
+    labels = fitted._table.y[answers.left_out_rows]
+    left_out = -answers.left_out.gather(-1, labels.unsqueeze(-1)).mean().item()
     assert left_out == pytest.approx(nll(fitted, X[160:], y[160:]), abs=0.12)
+    transforms = {
+        id(predictor.embedding.kernel.feature_map)
+        for member in answers.members
+        for predictor in member.predictors
+        if member.candidate.input_transform == "quantile" and member.candidate.family != "partition"
+    }
+    assert len(transforms) == 1, "members share their input transform"
 
 
 def test_sets_cover(fitted, table):
@@ -117,9 +129,8 @@ def test_one_outlier_changes_nothing():
 
 def test_class_weight_moves_the_answer(table):
     X, y = table
-    plain = ke.MulticlassEmbeddingClassifier().fit(X[:80], y[:80]).predict_proba(X[160:])[:, 1].mean()
-    heavy = ke.MulticlassEmbeddingClassifier(class_weight={"no": 1.0, "yes": 20.0}).fit(X[:80], y[:80])
-    assert heavy.predict_proba(X[160:])[:, 1].mean() > plain
+    plain, heavy = (fit(X[:80], y[:80], class_weight=weight) for weight in (None, {"no": 1.0, "yes": 20.0}))
+    assert heavy.predict_proba(X[160:])[:, 1].mean() > plain.predict_proba(X[160:])[:, 1].mean()
 
 
 def test_inside_scikit_learn():
@@ -138,9 +149,9 @@ def test_beyond_exact_sizes_it_goes_on_through_features(monkeypatch):
     y[:4] = 2  # a rare class
     monkeypatch.setattr(default, "CROSS_FITTED", 200)
     monkeypatch.setattr(default, "SAMPLE", 120)
-    exact = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:600], y[:600])
-    monkeypatch.setattr(default, "EXACT", 300)
-    featured = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:600], y[:600])
+    exact = fit(X[:600], y[:600])
+    monkeypatch.setattr(conditioning, "EXACT", 300)
+    featured = fit(X[:600], y[:600])
     losses = [nll(classifier, X[600:], y[600:]) for classifier in (exact, featured)]
     assert max(losses) < 0.25
     assert losses[0] == pytest.approx(losses[1], abs=0.05)
@@ -151,8 +162,7 @@ def test_many_columns_have_a_common_lengthscale(monkeypatch):
     generator = np.random.default_rng(0)
     X = generator.standard_normal((40, 12))
     monkeypatch.setattr(candidates, "MANY_COLUMNS", 10)
-    classifier = ke.MulticlassEmbeddingClassifier().fit(X, X[:, 0] > 0)
-    members = [member.candidate for member in classifier.conditioned_.members]
+    members = [member.candidate for member in fit(X, X[:, 0] > 0).conditioned_.members]
     assert {candidate.relevance for candidate in members if candidate.family in ("rbf", "laplace")} == {"common"}
 
 
@@ -161,34 +171,25 @@ def test_rows_with_many_columns_are_learned_in_few_coordinates(monkeypatch, fami
     generator = np.random.default_rng(0)
     x = torch.as_tensor(generator.standard_normal((30, 50)))
     y = (x[:, :5].sum(1) > 0).long()
-    rows = candidates.Rows(x, y, None, torch.arange(50), 2)
-    few = rows.narrowed().x
+    rows = conditioning.Table(x, y, None, torch.arange(50), torch.ones(50, dtype=torch.bool), 2)
+    few = candidates.narrow_coordinates(x)
     assert few.shape == (30, 30)
     torch.testing.assert_close(few @ few.T, x @ x.T)
     torch.testing.assert_close(torch.pdist(few), torch.pdist(x))
-    some = torch.arange(0, 30, 3)
-    once = dataclasses.replace(rows, coordinates=few).subset(some).narrowed()
-    torch.testing.assert_close(torch.pdist(once.x), torch.pdist(x[some]))
-    assert once.coordinates is None
     monkeypatch.setattr(candidates, "MANY_COLUMNS", 40)
-    search = candidates.Search(ke.default_objective(), lambda *given: default._embedding(2, *given))
-    direct = search._learn(family, rows, None)
-    start = search.learn(family, rows)
+    search = candidates.Search(
+        ke.default_objective(),
+        lambda kernel, start, prior: ke.MulticlassEmbedding(kernel, 2, start, regularization_prior=prior),
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(candidates, "is_wide", lambda rows: False)
+        direct = search.learn(family, rows)
+    start = search.learn(family, dataclasses.replace(rows, coordinates=few))
     for relevance, embedding in start.items():
         torch.testing.assert_close(embedding.regularization, direct[relevance].regularization, rtol=1e-4, atol=0.0)
         K, expected = ke.kernels.gram(embedding.kernel, x), ke.kernels.gram(direct[relevance].kernel, x)
         torch.testing.assert_close(K, expected, rtol=1e-4, atol=1e-6)
     assert search.learn(family, rows, start).keys() == start.keys()
-
-
-def test_members_share_their_input_transform(fitted):
-    transforms = {
-        id(predictor.embedding.kernel.feature_map)
-        for member in fitted.conditioned_.members
-        for predictor in member.predictors
-        if member.candidate.input_transform == "quantile" and member.candidate.family != "partition"
-    }
-    assert len(transforms) == 1
 
 
 def test_ctrl_c_leaves_no_half_classifier(monkeypatch, table):
@@ -215,10 +216,9 @@ def test_rows_are_chosen_with_every_class():
     assert (twice.rows.tolist(), twice.shares.tolist(), twice.scale) == ([0], [0.5], 2 / 3)
 
 
-def test_rows_in_parts_are_rows_at_once(table):
+def test_rows_in_parts_are_rows_at_once(table, first):
     """Coefficients are those of all rows, whatever the parts; kernels and the pool stay."""
     X, y = table
-    first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
     twice = copy.deepcopy(first).partial_fit(X[120:150], y[120:150]).partial_fit(X[150:200], y[150:200])
     once = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
     np.testing.assert_allclose(twice.predict_proba(X), once.predict_proba(X), rtol=1e-7, atol=1e-10)
@@ -234,21 +234,19 @@ def test_rows_in_parts_are_rows_at_once(table):
 def test_rows_in_parts_through_features(table, monkeypatch):
     """Sums grow, and the table that is held does not."""
     X, y = table
-    for module in (default, distributed):
-        monkeypatch.setattr(module, "EXACT", 100)
-    first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
+    monkeypatch.setattr(conditioning, "EXACT", 100)
+    first = fit(X[:120], y[:120])
     grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
     assert grown.conditioned_.members[0].predictors[0].num_data == 200
     assert len(grown._table.x) == len(first._table.x)
     assert nll(grown, X[200:], y[200:]) < nll(first, X[200:], y[200:])
 
 
-def test_exact_members_turn_to_features_where_rows_are_many(table, monkeypatch):
+def test_exact_members_turn_to_features_where_rows_are_many(table, first, monkeypatch):
     X, y = table
-    first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
     exact = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
-    monkeypatch.setattr(distributed, "EXACT", 150)
-    monkeypatch.setattr(distributed, "num_points", lambda n: n)  # as many points as rows: the features are exact
+    monkeypatch.setattr(conditioning, "EXACT", 150)
+    monkeypatch.setattr(pooled, "num_points", lambda n: n)  # as many points as rows: the features are exact
     grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
     np.testing.assert_allclose(grown.predict_proba(X), exact.predict_proba(X), atol=1e-4)
 
@@ -265,14 +263,12 @@ def test_a_class_that_comes_later(table):
 
 
 def test_one_kernel_grows_by_a_block():
-    x, y = load_iris(return_X_y=True)
-    x, y = x[::-1] / 5.0, y[::-1]
     order = np.random.default_rng(0).permutation(150)
-    x, y = x[order], y[order]
+    x, y = (part[order] for part in load_iris(return_X_y=True))
+    x = x / 5.0
     first = ke.MulticlassEmbeddingClassifier(gpytorch.kernels.RBFKernel(), max_evaluations=5).fit(x[:100], y[:100])
     grown = copy.deepcopy(first).partial_fit(x[100:], y[100:])
-    labels = torch.tensor(y[100:])
-    expected = first.conditioned_.updated(torch.tensor(x[100:]), labels).mean(torch.tensor(x))
+    expected = first.conditioned_.updated(torch.tensor(x[100:]), torch.tensor(y[100:])).mean(torch.tensor(x))
     torch.testing.assert_close(grown.conditioned_.mean(torch.tensor(x)), expected)
 
 
@@ -286,9 +282,9 @@ def test_a_table_beyond_memory_is_refused_before_it_is_encoded(monkeypatch):
 def test_few_points_are_enough_where_a_member_counts_little(table, monkeypatch):
     """The ridge is learned through them, too."""
     X, y = table
-    monkeypatch.setattr(default, "EXACT", 100)
-    one = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:160], y[:160])
+    monkeypatch.setattr(conditioning, "EXACT", 100)
+    one = fit(X[:160], y[:160])
     for module in (conditioning, default):
         monkeypatch.setattr(module, "PROBES", 20)
-    other = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:160], y[:160])
+    other = fit(X[:160], y[:160])
     assert nll(other, X[160:], y[160:]) == pytest.approx(nll(one, X[160:], y[160:]), abs=0.05)

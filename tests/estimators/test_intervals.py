@@ -9,7 +9,7 @@ from scipy.stats import kstest
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
-from kernel_embed.embeddings.recalibration import Recalibration
+from kernel_embed.embeddings.conformal import Recalibration
 
 
 def mixed_table(n: int, seed: int, noise: float = 0.1):
@@ -152,20 +152,6 @@ def test_rows_of_one_group_do_not_calibrate_each_other():
     assert "no theorem for rows with weights, copies or groups" in split.outputs_[0].guarantee
     with pytest.raises(ValueError, match="groups must be one label"):
         regressor().fit(X, y, groups=[1])
-
-
-def test_only_ratios_of_weights_matter_and_copies_change_nothing():
-    X, y = mixed_table(60, 0)
-    w = np.random.default_rng(0).integers(1, 4, size=60).astype(float)
-    levels = np.array([0.1, 0.5, 0.9])
-
-    def quantiles(*rows, **weights):
-        return regressor().fit(*rows, **weights).predict_quantile(X[:9], levels)
-
-    plain = quantiles(X, y)
-    np.testing.assert_allclose(quantiles(X, y, sample_weight=np.full(60, 2.0)), plain, atol=1e-10)
-    weighted = quantiles(X, y, sample_weight=w)
-    np.testing.assert_allclose(quantiles(X, y, sample_weight=7.0 * w), weighted, atol=1e-10)
 
 
 @pytest.mark.parametrize("step", [0.0, 1.0])

@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
-from kernel_embed.estimators.mixture import Grid, shifted, stacking_weights
+from kernel_embed.estimators.mixture import shifted, stacking_weights
 
 
 def quick(**options) -> ke.ConditionalEmbeddingRegressor:
@@ -192,9 +192,9 @@ def test_weights_of_the_mixture_are_those_of_the_quadratic_program():
 
 
 def test_moved_mass_goes_to_the_nearest_value():
-    grid = Grid(torch.tensor([0.0, 1.0, 3.0]).double())
+    support = torch.tensor([0.0, 1.0, 3.0]).double()
     law = Distribution(torch.tensor([-0.4, 0.8]).double(), torch.tensor([[0.25, 1.0], [0.5, 1.0]]).double())
-    moved = shifted(law, torch.tensor([0.0, 2.0]).double(), grid)
+    moved = shifted(law, torch.tensor([0.0, 2.0]).double(), support)
     np.testing.assert_allclose(moved.probabilities.numpy(), [[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]])
 
 
@@ -231,18 +231,6 @@ def test_tables_with_text_dates_booleans_and_gaps_and_saving(tmp_path):
     np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
     with pytest.raises(ValueError, match="feature names"):
         model.predict(X.rename(columns={"size": "length"}))
-
-
-def test_a_row_of_weight_three_is_three_rows():
-    X, y = waves(40)
-    weights = np.random.default_rng(1).integers(4, size=40)
-    weighted, repeated = quick(), quick()
-    weighted.fit(X, y, sample_weight=weights)
-    repeated.fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
-    for question in (lambda m: m.predict(X), lambda m: m.predict_interval(X, 0.8)):
-        np.testing.assert_allclose(question(weighted), question(repeated), rtol=1e-7, atol=1e-9)
-    with pytest.raises(ValueError, match="zero for every row"):
-        quick().fit(X, y, sample_weight=np.zeros(40))
 
 
 @pytest.mark.parametrize("max_rows", [2000, 60])

@@ -1,13 +1,13 @@
-"""Sample weights, class weights, repeated rows and groups of the classifier."""
+"""Sample weights, class weights, repeated rows and groups of both estimators."""
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 
 import kernel_embed as ke
-from kernel_embed.estimators import conditioning, default
-from kernel_embed.estimators.distinct import distinct_rows
-from kernel_embed.splits import stratified_folds, stratified_sample
+from kernel_embed.estimators import conditioning, default, output
+from kernel_embed.splits import distinct_rows, stratified_folds, stratified_sample
 
 
 def sample(n, seed, offset=0.0):
@@ -17,8 +17,16 @@ def sample(n, seed, offset=0.0):
     return X, (rng.random(n) < 1.0 / (1.0 + np.exp(-1.5 * f))).astype(int)
 
 
+def real_sample(n, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 3))
+    return X, np.sin(5 * X[:, 0]) + X[:, 1] + 0.3 * rng.normal(size=n)
+
+
 X, Y = sample(120, 1)
 X_NEW, Y_NEW = sample(1000, 2)
+X_REAL, Y_REAL = real_sample(60, 0)
+X_REAL_NEW, Y_REAL_NEW = real_sample(500, 1)
 
 
 def probabilities(X, y, new=X_NEW, class_weight=None, **rows):
@@ -26,8 +34,23 @@ def probabilities(X, y, new=X_NEW, class_weight=None, **rows):
     return classifier.fit(X, y, **rows).predict_proba(new)
 
 
+def regressor(X, y, settings=(), **rows):
+    model = ke.ConditionalEmbeddingRegressor(max_evaluations=15, random_state=0, progress=False, **dict(settings))
+    return model.fit(X, y, **rows)
+
+
+def intervals(X, y, **rows):
+    model = regressor(X, y, **rows)
+    return np.c_[model.predict(X_REAL_NEW[:50]), model.predict_interval(X_REAL_NEW[:50])]
+
+
 def loss(p):
     return -np.log(p[np.arange(len(Y_NEW)), Y_NEW]).mean()
+
+
+def crps(model):
+    (distribution,) = model.distribution(X_REAL_NEW)
+    return float(distribution.crps(torch.as_tensor(Y_REAL_NEW)).mean())
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +58,20 @@ def plain():
     return probabilities(X, Y)
 
 
-def test_only_ratios_of_weights_matter(plain):
-    np.testing.assert_allclose(probabilities(X, Y, sample_weight=np.full(120, 2.0)), plain, atol=1e-10)
-    w = np.random.default_rng(0).integers(1, 4, 120)
-    one, other = (probabilities(X, Y, sample_weight=factor * w) for factor in (1.0, 0.37))
+@pytest.mark.parametrize(("predict", "X", "y"), [(probabilities, X, Y), (intervals, X_REAL, Y_REAL)])
+def test_only_ratios_of_weights_matter_and_copies_are_weights(predict, X, y):
+    n = len(X)
+    plain = predict(X, y)
+    np.testing.assert_allclose(predict(X, y, sample_weight=np.full(n, 2.0)), plain, atol=1e-10)
+    twice = np.random.default_rng(0).permutation(np.repeat(np.arange(n), 2))
+    np.testing.assert_allclose(predict(X[twice], y[twice]), plain, atol=1e-10)
+    w = np.random.default_rng(0).integers(0, 4, n)  # a row of weight 0 is no row
+    rows = np.repeat(np.arange(n), w)
+    one, other = (predict(X, y, sample_weight=factor * w) for factor in (1.0, 0.37))
     np.testing.assert_allclose(one, other, atol=1e-10)
-    rows = np.repeat(np.arange(120), w)
-    np.testing.assert_allclose(probabilities(X[rows], Y[rows]), one, atol=1e-10)
-
-
-def test_doubled_rows_change_nothing(plain):
-    twice = np.random.default_rng(0).permutation(np.repeat(np.arange(120), 2))
-    np.testing.assert_allclose(probabilities(X[twice], Y[twice]), plain, atol=1e-10)
+    np.testing.assert_allclose(predict(X[rows], y[rows]), one, atol=1e-10)
+    with pytest.raises(ValueError, match="sample_weight is zero for every row"):
+        predict(X, y, sample_weight=np.zeros(n))
 
 
 def test_repeats_and_near_copies_hardly_change_the_loss(plain):
@@ -56,6 +81,14 @@ def test_repeats_and_near_copies_hardly_change_the_loss(plain):
     near = np.repeat(X, 5, axis=0) + 1e-3 * np.random.default_rng(4).normal(size=(600, 4))
     grouped = probabilities(near, np.repeat(Y, 5), groups=np.repeat(np.arange(120), 5))
     assert loss(grouped) < loss(plain) + 0.03
+
+
+def test_near_copies_in_groups_hardly_change_the_crps():
+    near = np.repeat(X_REAL, 4, axis=0) + 1e-4 * np.random.default_rng(4).normal(size=(240, 3))
+    y = np.repeat(Y_REAL, 4) + 1e-4 * np.random.default_rng(5).normal(size=240)
+    alone, grouped = regressor(near, y), regressor(near, y, groups=np.repeat(np.arange(60), 4))
+    assert crps(grouped) < crps(regressor(X_REAL, Y_REAL)) + 0.02
+    assert crps(grouped) < crps(alone) - 0.01
 
 
 def test_balanced_is_a_sample_weight_and_raises_the_rare_class():
@@ -93,8 +126,8 @@ def test_no_split_divides_a_group(monkeypatch):
     monkeypatch.setattr(default, "_parts", recorded)
     probabilities(X, Y, groups=groups)
     assert len(seen) == 6
-    for table, part in seen:
-        assert not set(table.places[part.training_rows]) & set(table.places[part.validation_rows])
+    for table, (training, validation) in seen:
+        assert not set(table.places[training]) & set(table.places[validation])
     generator, labels = np.random.default_rng(0), Y
     for fold in range(4):
         number = stratified_folds(labels, 4, generator, groups)
@@ -105,7 +138,7 @@ def test_no_split_divides_a_group(monkeypatch):
 
 
 def test_left_out_values_through_features_are_those_without_the_group(monkeypatch):
-    monkeypatch.setattr(default, "EXACT", 50)
+    monkeypatch.setattr(conditioning, "EXACT", 50)
     monkeypatch.setattr(conditioning, "FEWEST_POINTS", 40)
     groups = np.random.default_rng(1).integers(0, 25, 120)
     classifier = ke.MulticlassEmbeddingClassifier(random_state=0, progress=False).fit(X, Y, groups=groups)
@@ -144,3 +177,39 @@ def test_labels_that_follow_from_categories_are_learned():
     p = probabilities(X, labels[kind], new)
     assert (p[np.arange(12), labels] > 0.9).all()
     np.testing.assert_allclose(probabilities(np.r_[X, X], np.r_[labels[kind], labels[kind]], new), p, atol=1e-10)
+
+
+def test_repeated_doses_are_learned_from():
+    rng = np.random.default_rng(2)
+    dose = np.repeat(np.arange(4.0), 15)
+    y = np.array([0.0, 3.0, 1.0, 5.0])[dose.astype(int)] + 0.3 * rng.normal(size=60)
+    kinds = np.array([f"dose {value:.0f}" for value in dose], dtype=object)[:, None]
+    means = [y[dose == value].mean() for value in range(4)]
+    new = np.array([f"dose {value}" for value in range(4)], dtype=object)[:, None]
+    np.testing.assert_allclose(regressor(kinds, y).predict(new), means, atol=0.4)
+
+
+@pytest.mark.parametrize("kind", ["copies", "groups"])
+def test_a_split_divides_neither_copies_nor_groups(kind, monkeypatch):
+    held_out_rows, seen = output.held_out_rows, []
+
+    def recorded(n, settings, places):
+        seen.append((places, *held_out_rows(n, settings, places)))
+        return seen[-1][1:]
+
+    monkeypatch.setattr(output, "held_out_rows", recorded)
+    split, number = {"conformal": "split"}, np.arange(120) % 60
+    second = X_REAL if kind == "copies" else X_REAL + 0.01
+    model = regressor(np.r_[X_REAL, second], np.r_[Y_REAL, Y_REAL], split, groups=None if kind == "copies" else number)
+    (places, held_out, training) = seen[0]
+    assert len(held_out) == 30
+    assert not set(places[held_out]) & set(places[training])
+    assert not model.outputs_[0].certified
+
+
+def test_beyond_exact_sizes_groups_are_left_out_through_features():
+    number = np.random.default_rng(0).integers(0, 20, 60)
+    settings = {"max_rows": 40, "num_features": 20, "conformal": "leave-one-out"}
+    model = regressor(X_REAL, Y_REAL, settings, groups=number)
+    assert np.isfinite(model.predict_interval(X_REAL_NEW[:50])).all()
+    assert crps(model) < 0.3

@@ -50,35 +50,19 @@ def vote_problem(i: Inputs) -> object:
     return [point.solution.objective for point in path]
 
 
+VOTING = {"lams": (0.1,), "betas": (0.1,)}
 ENTRIES |= {
-    "voted_classifier": lambda i: (
-        model := ke.VotedKernelClassifier(
-            kernels=i.setting("kernels", None, ("rbf", [], [None], 3, [lambda a, b: a])),
-            **i.call(dict, lam=0.01, beta=0.01, complexity="trace"),
-        ).fit(array(i.x()), array(i.labels())),
-        ask(model, "predict_proba", array(i.query())),
-        ask(model, "objective_ gap_"),
-    )[1:],
     "vote_path": lambda i: [
         point.solution.gap
-        for point in i.call(
-            *(voting.vote_path, None, array(i.x()), array(i.labels(2))),
-            **{"lams": (0.1,), "betas": (0.1,), "tolerance": 1e-6, "solver": None},
-        )
+        for point in i.call(voting.vote_path, None, array(i.x()), array(i.labels(2)), solver=None, tolerance=1e-6,
+                            **VOTING)
     ],
-    "cross_validate_votes": lambda i: Probabilities(
-        i.call(
-            *(voting.cross_validate_votes, voting.polynomial_kernels((1, 2)), array(i.x()), array(i.labels(2))),
-            **{"lams": (0.1,), "betas": (0.1,), "num_folds": 3, "seed": 0},
-        ).error
-    ),
-    "complexities": lambda i: (
-        i.call(
-            *(voting.complexities, voting.polynomial_kernels((1, 2)), array(i.x())),
-            i.pick("method", ("trace", "dimension", "local", "monte_carlo")),
-            **{"radius": None, "num_draws": 10, "seed": 0},
-        ).values
-    ),
+    "cross_validate_votes": lambda i: Probabilities(i.call(
+        voting.cross_validate_votes, voting.polynomial_kernels((1, 2)), array(i.x()), array(i.labels(2)),
+        num_folds=3, seed=0, **VOTING).error),
+    "complexities": lambda i: ask(i.call(
+        voting.complexities, voting.polynomial_kernels((1, 2)), array(i.x()),
+        i.pick("method", ("trace", "dimension", "local", "monte_carlo")), radius=None, num_draws=10, seed=0), "values"),
     "vote_complexities": lambda i: i.one_of(
         lambda: i.call(voting.dimension_bound, grams(i)[1], num_features=2, degree=2),
         lambda: float(i.call(voting.feature_dimension, num_features=2, degree=2)),
@@ -86,16 +70,19 @@ ENTRIES |= {
         lambda: voting.own_radius(grams(i)[1]),
         lambda: voting.penalties(i.setting("lam", 0.1), i.setting("beta", 0.1), np.ones(2)),
     ),
-    "theorems": lambda i: (
-        i.call(
-            i.pick("theorem", (voting.theorem_1, voting.theorem_2)),
-            array(i.x(usual=np.linspace(-1, 1, N))),
-            **{"mean_complexity": 0.1, "p": 2, "rho": 0.5, "confidence": 0.95},
-        ).value
-    ),
+    "theorems": lambda i: ask(i.call(
+        voting.margin_bound, array(i.x(usual=np.linspace(-1, 1, N))), theorem=i.pick("theorem", (1, 2)),
+        mean_complexity=0.1, p=2, rho=0.5, confidence=0.95), "value"),
     "polynomial_kernels": lambda i: len(i.call(voting.polynomial_kernels, degrees=(1, 2), offset=1.0)),
     "gaussian_kernels": lambda i: len(i.call(voting.gaussian_kernels, gammas=(0.1,))),
-}
+}  # fmt: skip
+
+
+def voted_classifier(i: Inputs) -> object:
+    families = i.setting("kernels", None, ("rbf", [], [None], 3, [lambda a, b: a]))
+    settings = i.call(dict, lam=0.01, beta=0.01, complexity="trace")
+    model = ke.VotedKernelClassifier(families, **settings).fit(array(i.x()), array(i.labels()))
+    return ask(model, "predict_proba", array(i.query())), ask(model, "objective_ gap_")
 
 
 def vote_guarantee(i: Inputs) -> object:
@@ -234,9 +221,7 @@ PICTURES = {
         lambda x: np.full((len(x), 2), 0.5), array(i.x()), np.arange(N) % 2, i.setting("num_classes", 2), ax=ax
     ),
     "ranking": lambda i, v, w, ax: plots.plot_ranking(list("abcdefghijklmn"), v, w, ax=ax),
-    "ratios": lambda i, v, w, ax: plots.plot_ratios({"a": i.setting("ratio", 2.0), "b": 1.0}, ax=ax),
     "reliability": lambda i, v, w, ax: plots.plot_reliability(v, np.arange(N) % 2 == 0, ax=ax),
-    "seconds": lambda i, v, w, ax: plots.plot_seconds({"a": (v, w)}, ax=ax),
     "traces": lambda i, v, w, ax: plots.plot_traces(draws(), i.setting("name", NAME), ax=ax),
     "density": lambda i, v, w, ax: plots.plot_density(draws(), NAME, entry=i.setting("entry", 0), ax=ax),
     "file": lambda i, v, w, ax: plots.save_picture(ax.figure, i.setting("path", "/nowhere/a.png"), 50),

@@ -12,7 +12,7 @@ from gpytorch.kernels import RBFKernel
 import kernel_embed as ke
 from kernel_embed import embeddings, learning, objectives
 
-from .inputs import NUMBERS, D, Inputs, M, N, clean_x, line
+from .inputs import LINE, NUMBERS, D, Inputs, M, N, clean_x
 
 ENTRIES: dict[str, Callable[[Inputs], object]] = {}
 """Every public entry point by name; what a call returns is looked through for NaN."""
@@ -60,6 +60,10 @@ def conditioned(i: Inputs) -> Any:
     return multiclass(i).condition(i.x(), i.labels())
 
 
+def classes(i: Inputs, objective: object) -> tuple[object, ...]:
+    return multiclass(i), objective, i.x(), i.labels()
+
+
 def linear_map() -> torch.nn.Module:
     with torch.random.fork_rng(devices=[]):
         return torch.nn.Linear(D, 3).double()
@@ -86,8 +90,8 @@ ENTRIES |= {
         embeddings.jackknife_plus_interval, conditional(i).condition(i.x(), i.targets()), i.query(), coverage=0.8
     ),
     "conformal_scores": lambda i: (
-        i.call(embeddings.conformal_quantile, i.x(usual=line()), coverage=0.8),
-        embeddings.interval_scores(i.query(), line()),
+        i.call(embeddings.conformal_quantile, i.x(usual=LINE), coverage=0.8),
+        embeddings.interval_scores(i.query(), LINE),
     ),
     "clip_normalize": lambda i: Probabilities(embeddings.clip_normalize(i.x())),
 }  # fmt: skip
@@ -147,7 +151,7 @@ def distribution(i: Inputs) -> object:
         lambda: (i.call(law.sample, k=2, seed=0), law.mean, law.variance),
         lambda: (i.call(law.quantile, q=0.5), i.call(law.interval, coverage=0.9)),
         lambda: Probabilities(law.cdf(i.setting("t", 0.0))),
-        lambda: law.crps(i.setting("at", line())),
+        lambda: law.crps(i.setting("at", LINE)),
     )
 
 
@@ -177,40 +181,31 @@ def fitted(i: Inputs, embedding: torch.nn.Module, objective: object, *data: obje
 
 ENTRIES |= {
     "class_objectives": lambda i: differentiated(
-        i.pick("objective", CLASS_OBJECTIVES)(), multiclass(i), i.x(), i.labels()
-    ),
+        i.pick("objective", CLASS_OBJECTIVES)(), multiclass(i), i.x(), i.labels()),
     "evidence": lambda i: differentiated(ke.EmbeddingEvidence(), bayesian(i), i.x()),
     "conditional_evidence": lambda i: ke.ConditionalEvidence()(conditional(i), i.x(), i.targets()),
     "leave_one_out_score": lambda i: ke.LeaveOneOutScore()(conditional(i), i.x(), i.targets()),
     "empirical_score": lambda i: i.call(objectives.EmpiricalScore, target_kernel=RBFKernel().double())(
-        conditional(i), i.x(), i.targets()
-    ),
+        conditional(i), i.x(), i.targets()),
     "generalization_bound": lambda i: ask(
-        i.call(ke.generalization_bound, conditioned(i), confidence=0.95, form="paper"), "value complexity_term"
-    ),
+        i.call(ke.generalization_bound, conditioned(i), confidence=0.95, form="paper"), "value complexity_term"),
     "risk_bound": lambda i: i.call(objectives.RiskBound, confidence=0.95, candidates=3)(
-        multiclass(i), i.x(), i.labels()
-    ),
+        multiclass(i), i.x(), i.labels()),
     "calibrate": lambda i: ask(
         i.call(objectives.calibrate, i.x(), torch.eye(D).double()[torch.arange(N) % D], penalty=1.0),
-        *("probabilities", clean_x(1)),
-    ),
+        "probabilities", clean_x(1)),
     "kl_inverse": lambda i: Probabilities(objectives.kl_inverse(i.setting("x", 0.1), i.setting("c", 0.1))),
     "bound": lambda i: objectives.attach(multiclass(i), i.x(), i.labels()).P,
     "fit": lambda i: fitted(
-        *(i, multiclass(i), i.setting("objective", ke.EmpiricalRisk()), i.x(), i.labels()),
-        **{"max_evaluations": 4, "tolerance": None, "num_restarts": None, "seed": 0},
-    ),
+        i, *classes(i, i.setting("objective", ke.EmpiricalRisk())),
+        max_evaluations=4, tolerance=None, num_restarts=None, seed=0),
     "fit_in_batches": lambda i: fitted(
-        *(i, multiclass(i), ke.EmpiricalRisk(), i.x(), i.labels()),
-        **{"batch_size": 5, "num_epochs": 2, "learning_rate": 0.1, "seed": 0},
-    ),
+        i, *classes(i, ke.EmpiricalRisk()), batch_size=5, num_epochs=2, learning_rate=0.1, seed=0),
     "fit_conditional": lambda i: fitted(
-        i, conditional(i), ke.ConditionalEvidence(), i.x(), i.targets(), max_evaluations=4
-    ),
+        i, conditional(i), ke.ConditionalEvidence(), i.x(), i.targets(), max_evaluations=4),
     "fit_mean": lambda i: fitted(i, bayesian(i), ke.EmbeddingEvidence(), i.x(), max_evaluations=4),
-    "optimizers": lambda i: fitted(i, multiclass(i), ke.EmpiricalRisk(), i.x(), i.labels(), optimizer=optimizer(i)),
-}
+    "optimizers": lambda i: fitted(i, *classes(i, ke.EmpiricalRisk()), optimizer=optimizer(i)),
+}  # fmt: skip
 
 
 def objective_settings(i: Inputs) -> object:

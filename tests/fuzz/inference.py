@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed import hypothesis, kernels, posteriors, scale
+from kernel_embed import embeddings, hypothesis, kernels, posteriors, scale
 from kernel_embed.lab import studies
 
 from .entries import (
@@ -17,21 +17,21 @@ from .entries import (
     Probabilities,
     ask,
     bayesian,
+    classes,
     conditional,
     conditioned,
     linear_map,
     multiclass,
     parameters,
 )
-from .inputs import NAN, NUMBERS, Inputs, M, N, clean_x, line
+from .inputs import LINE, NAN, NUMBERS, Inputs, M, N, clean_x
 
 # posteriors ----------------------------------------------------------------------------------------------------------
 
 
 def sampled(i: Inputs, sampler: object) -> object:
     settings = {"num_samples": 3, "warmup_steps": 3, "num_chains": 1, "seed": 0, "temperature": 1.0, "initial": "prior"}
-    data = multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels()
-    posterior = i.call(ke.sample_posterior, *data, sampler=sampler, **settings)
+    posterior = i.call(ke.sample_posterior, *classes(i, ke.ConditionalEvidence()), sampler=sampler, **settings)
     return list(posterior.samples.values()), ask(posterior, "probabilities", i.query())
 
 
@@ -45,15 +45,16 @@ def nutpie(i: Inputs) -> object:
     return sampled(i, i.call(posteriors.Nutpie, max_tree_depth=depth, target_accept_prob=0.8, full_mass=False))
 
 
+FAST = {"num_samples": 3, "num_chains": 1, "seed": 0, "sampler": ke.Laplace()}
+
+
 def mean_posterior(i: Inputs, x: object) -> object:
-    settings = {"num_samples": 3, "num_chains": 1, "seed": 0, "sampler": ke.Laplace()}
-    return ke.sample_posterior(bayesian(i), ke.EmbeddingEvidence(), x, **settings)
+    return ke.sample_posterior(bayesian(i), ke.EmbeddingEvidence(), x, **FAST)
 
 
 def draws() -> object:
-    settings = {"num_samples": 3, "num_chains": 1, "seed": 0, "sampler": ke.Laplace()}
     embedding = ke.MulticlassEmbedding(RBFKernel().double(), M)
-    return ke.sample_posterior(embedding, ke.ConditionalEvidence(), clean_x(), torch.arange(N) % M, **settings)
+    return ke.sample_posterior(embedding, ke.ConditionalEvidence(), clean_x(), torch.arange(N) % M, **FAST)
 
 
 ENTRIES |= {
@@ -63,31 +64,22 @@ ENTRIES |= {
         lambda: i.call(ke.SMC, num_particles=8),
         lambda: i.call(ke.SVI, num_steps=8),
     ),
-    "choose_temperature": lambda i: (
-        i.call(
-            *(posteriors.choose_temperature, multiclass(i), ke.EmpiricalRisk(), i.x(), i.labels()),
-            **{"temperatures": (1.0,), "num_folds": 2, "num_samples": 2, "sampler": ke.Laplace(), "seed": 0},
-        ).temperature
-    ),
-    "choose_power": lambda i: (
-        i.call(
-            *(posteriors.choose_power, multiclass(i), ke.EmpiricalRisk(), i.x(), i.labels()),
-            **{"powers": (1.0, 4.0), "num_samples": 2, "sampler": ke.Laplace(), "seed": 0},
-        ).power
-    ),
-    "pyro_model": lambda i: i.call(
-        ke.pyro_model, multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels(), temperature=1.0
-    ),
+    "choose_temperature": lambda i: ask(
+        i.call(posteriors.choose_temperature, *classes(i, ke.EmpiricalRisk()), temperatures=(1.0,), num_folds=2,
+               num_samples=2, sampler=ke.Laplace(), seed=0), "temperature"),
+    "choose_power": lambda i: ask(
+        i.call(posteriors.choose_power, *classes(i, ke.EmpiricalRisk()), powers=(1.0, 4.0),
+               num_samples=2, sampler=ke.Laplace(), seed=0), "power"),
+    "pyro_model": lambda i: i.call(ke.pyro_model, *classes(i, ke.ConditionalEvidence()), temperature=1.0),
     "default_prior": lambda i: posteriors.default_prior(
         i.setting("raw", torch.zeros(2), (None, 3.0, "0", torch.tensor([NAN]))),
         i.setting("constraint", kernels.log_scaled(), (None, "positive", gpytorch.constraints.Interval(0, 1))),
     ),
-}
+}  # fmt: skip
 
 
 def potential(i: Inputs) -> object:
-    data = (multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels())
-    density = i.call(posteriors.Potential, *data, temperature=1.0)
+    density = i.call(posteriors.Potential, *classes(i, ke.ConditionalEvidence()), temperature=1.0)
     return density.value(density.vector.get()) == 0.0
 
 
@@ -128,26 +120,20 @@ ENTRIES |= {
     "k_sample_test": lambda i: tested(i, ke.k_sample_test, [i.x(), i.query(), clean_x(2)], kernel=maybe_kernel(i)),
     "independence_test": lambda i: tested(i, ke.independence_test, i.x(), i.query()),
     "conditional_independence_test": lambda i: tested(
-        i, ke.conditional_independence_test, i.x(), i.query(), clean_x(2)
-    ),
+        i, ke.conditional_independence_test, i.x(), i.query(), clean_x(2)),
     "conditional_two_sample_test": lambda i: tested(
-        i, hypothesis.conditional_two_sample_test, i.x(), i.targets(), i.query(), line()
-    ),
+        i, hypothesis.conditional_two_sample_test, i.x(), i.targets(), i.query(), LINE),
     "log_bayes_factor": lambda i: i.call(
-        hypothesis.log_bayes_factor, i.x(), i.query(), maybe_kernel(i), seed=0, num_locations=5
-    ),
+        hypothesis.log_bayes_factor, i.x(), i.query(), maybe_kernel(i), seed=0, num_locations=5),
     "linear_time_test": lambda i: ask(
-        hypothesis.LinearTimeTwoSampleTest(i.kernel()).update(i.x(), i.query()).result(), "pvalue statistic"
-    ),
+        hypothesis.LinearTimeTwoSampleTest(i.kernel()).update(i.x(), i.query()).result(), "pvalue statistic"),
     "differences": lambda i: ask(
         i.call(ke.two_sample_test(i.x(), i.query(), num_permutations=19, seed=0).differences, level=0.95, seed=0),
-        "witness band pvalues",
-    ),
+        "witness band pvalues"),
     # refusals alone where causal-learn is installed: what is taken stays registered
     "register_causal_test": lambda i: i.call(
-        hypothesis.register_causal_test, i.pick("name", ("", None, 3)), num_permutations=19
-    ),
-}
+        hypothesis.register_causal_test, i.pick("name", ("", None, 3)), num_permutations=19),
+}  # fmt: skip
 
 
 def rejection_study(i: Inputs) -> object:
@@ -189,7 +175,7 @@ def statistics(i: Inputs) -> object:
 
 def expansion(i: Inputs) -> object:
     coefficients = torch.ones(N, M, dtype=torch.float64) / M
-    model = i.call(scale.MulticlassExpansion, multiclass(i), i.x(), coefficients=coefficients)
+    model = i.call(embeddings.MulticlassExpansion, multiclass(i), i.x(), coefficients=coefficients)
     return ask(model, "probabilities", i.query())
 
 
@@ -199,7 +185,7 @@ ENTRIES |= {
     ),
     "fourier_features": lambda i: scale.FourierFeatures(i.x("Omega", clean_x().mT))(i.x()),
     "nystrom_features": lambda i: scale.NystromFeatures(i.kernel(), i.x("points"))(i.x()),
-    "real_expansion": lambda i: scale.Expansion(conditional(i), i.x(), torch.ones(N, 1).double()).mean(i.query()),
+    "real_expansion": lambda i: embeddings.Expansion(conditional(i), i.x(), torch.ones(N, 1).double()).mean(i.query()),
     # without a process group there is nothing to share
     "sharded": lambda i: scale.ShardedEmbedding(on_features()).condition(i.x(), i.labels()).probabilities(i.query()),
 }

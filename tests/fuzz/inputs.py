@@ -9,16 +9,7 @@ import gpytorch
 import numpy as np
 import torch
 from gpytorch.constraints import Positive
-from gpytorch.kernels import (
-    Kernel,
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    PolynomialKernel,
-    RBFKernel,
-    RQKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 import kernel_embed as ke
@@ -32,18 +23,13 @@ def clean_x(seed: int = 0, n: int = N) -> Tensor:
     return torch.randn(n, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def line() -> Tensor:
-    return torch.linspace(-1, 1, N, dtype=torch.float64)
+LINE = torch.linspace(-1, 1, N, dtype=torch.float64)
 
 
 def with_entry(x: Tensor, value: float) -> Tensor:
     x = x.clone()
     x[1, 0] = value
     return x
-
-
-def with_graph(x: Tensor) -> Tensor:
-    return x.clone().requires_grad_() * 1.0
 
 
 def inference(x: Tensor) -> Tensor:
@@ -64,10 +50,7 @@ USUAL: dict[str, Callable[[Tensor], object]] = {
     "strided": lambda x: x.repeat_interleave(2, 0)[::2],
     "float32": lambda x: x.float(),
     "whole numbers": lambda x: (10 * x).long(),
-    "booleans": lambda x: x > 0,
-    "requires grad": lambda x: x.clone().requires_grad_(),
-    "with a graph": with_graph,
-    "inference": inference,
+    "with a graph": lambda x: x.clone().requires_grad_() * 1.0,
     "far": lambda x: x + 1e9,
     "huge": lambda x: x * 1e160,
     "largest": lambda x: x / x.abs().max() * 1.7e308,
@@ -77,7 +60,20 @@ USUAL: dict[str, Callable[[Tensor], object]] = {
     "outlier": lambda x: with_entry(x, 1e15),
     "two clusters": lambda x: x + 1e8 * (torch.arange(len(x)) % 2).unsqueeze(-1),
 }
-BROKEN: dict[str, Callable[[Tensor], object]] = {
+OTHER_KINDS: dict[str, Callable[[Tensor], object]] = {
+    "complex": lambda t: t.to(torch.complex128),
+    "sparse": lambda t: t.to_sparse(),
+    "meta": lambda t: t.to("meta"),
+    "requires grad": lambda t: t.double().requires_grad_(),
+    "inference": inference,
+    "booleans": lambda t: t > 0,
+    "number": lambda t: torch.tensor(1),
+    "array": lambda t: t.numpy(),
+    "list": lambda t: t.tolist(),
+    "nothing": lambda t: None,
+    "text": lambda t: "x",
+}
+BROKEN: dict[str, Callable[[Tensor], object]] = OTHER_KINDS | {
     "nan": lambda x: with_entry(x, NAN),
     "infinite": lambda x: with_entry(x, INF),
     "all nan": lambda x: x * NAN,
@@ -85,25 +81,17 @@ BROKEN: dict[str, Callable[[Tensor], object]] = {
     "no columns": lambda x: x[:, :0],
     "wide": lambda x: torch.cat([x, x[:, :1]], dim=1),
     "batch": lambda x: x.expand(2, N, D),
-    "number": lambda x: torch.tensor(1.0),
     "half": lambda x: x.half(),
-    "complex": lambda x: x.to(torch.complex128),
-    "sparse": lambda x: x.to_sparse(),
     "sparse rows": lambda x: x.to_sparse_csr(),
-    "meta": lambda x: x.to("meta"),
     "nested": lambda x: torch.nested.nested_tensor([x[:3], x[3:5]]),
     "quantized": lambda x: torch.quantize_per_tensor(x.float(), 0.1, 0, torch.qint8),
-    "array": lambda x: x.numpy(),
-    "list": lambda x: x.tolist(),
-    "nothing": lambda x: None,
-    "text": lambda x: "x",
     "objects": lambda x: np.array([["a", None]] * N, dtype=object),
     "number of Python": lambda x: 3.0,
     "generator": lambda x: (row for row in x),
 }
 POINTS = USUAL | BROKEN
 
-LABELS: dict[str, Callable[[Tensor], object]] = {
+LABELS: dict[str, Callable[[Tensor], object]] = OTHER_KINDS | {
     "clean": lambda y: y,
     "one class": lambda y: torch.zeros_like(y),
     "two classes": lambda y: y % 2,
@@ -118,18 +106,7 @@ LABELS: dict[str, Callable[[Tensor], object]] = {
     "short": lambda y: y[:-1],
     "empty": lambda y: y[:0],
     "matrix": lambda y: y.expand(N, N),
-    "number": lambda y: torch.tensor(1),
-    "complex": lambda y: y.to(torch.complex64),
-    "booleans": lambda y: y > 0,
-    "sparse": lambda y: y.to_sparse(),
-    "meta": lambda y: y.to("meta"),
-    "requires grad": lambda y: y.double().requires_grad_(),
-    "inference": inference,
-    "array": lambda y: y.numpy(),
-    "list": lambda y: y.tolist(),
     "words": lambda y: ["abc"[i] for i in y.tolist()],
-    "nothing": lambda y: None,
-    "text": lambda y: "y",
 }
 
 
@@ -170,10 +147,10 @@ GOOD_KERNELS: dict[str, Callable[[], object]] = {
     "ard": lambda: RBFKernel(ard_num_dims=D).double(),
     "matern 1/2": lambda: MaternKernel(0.5).double(),
     "matern 5/2": lambda: ScaleKernel(MaternKernel(2.5)).double(),
-    "rational": lambda: RQKernel().double(),
+    "rational": lambda: gpytorch.kernels.RQKernel().double(),
     "linear": lambda: LinearKernel().double(),
-    "polynomial": lambda: PolynomialKernel(2).double(),
-    "periodic": lambda: PeriodicKernel().double(),
+    "polynomial": lambda: gpytorch.kernels.PolynomialKernel(2).double(),
+    "periodic": lambda: gpytorch.kernels.PeriodicKernel().double(),
     "sum": lambda: (RBFKernel() + LinearKernel()).double(),
     "product": lambda: (RBFKernel(active_dims=[0]) * RBFKernel(active_dims=[1])).double(),
     "float32": lambda: RBFKernel(),
@@ -274,7 +251,7 @@ class Inputs:
     def targets(self) -> object:
         """Real targets."""
         choice = self.pick("y", tuple(POINTS) if self.is_broken("y") else ("clean",))
-        return line() if choice == "clean" else POINTS[choice](torch.stack([line(), line().square()], dim=1))
+        return LINE if choice == "clean" else POINTS[choice](torch.stack([LINE, LINE.square()], dim=1))
 
     def kernel(self) -> object:
         """A kernel."""

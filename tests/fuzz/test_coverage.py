@@ -23,14 +23,14 @@ NOT_CALLED = {
         KernelTestResult SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
         Visit Bound LogarithmicPool SoftmaxCalibration
         ConditionalPosterior Draws EntropyParts GaussianMixture KernelDraws MeanPosterior MulticlassPosterior Posterior
-        PowerChoice TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeaturePredictor
+        PowerChoice TemperatureChoice ApproximationError CompressionReport FeaturePredictor
         MulticlassFeaturePredictor
         ShardedMulticlass BaseFunctions Complexities CrossValidation PathPoint Solution""",
     "a base, or a piece, of classes of one's own, which the contract suites of kernel_embed.testing try": """
-        KernelEmbedding KernelFeatures KernelValues Objective RealTargetPredictor RegularizedEmbedding in_blocks
+        KernelEmbedding Objective RegularizedEmbedding Representation
         Initialization
-        Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
-        Descent DateEncoder NumberEncoder TextEncoder EncodedColumn column_type
+        GaussianTerms Measure Node PlainProfile Radial RadialProfile check_width plain_profile Problem Plan
+        DateEncoder NumberEncoder TextEncoder EncodedColumn column_type
         register_column_type""",
     "called by functions that have an entry": "vote_guarantee AverageKernel",
     "the name of a type": "NoiseKind KernelChoice InputTransform",

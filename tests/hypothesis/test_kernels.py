@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 import kernel_embed as ke
 from kernel_embed.hypothesis.checks import Encoding
 from kernel_embed.hypothesis.kernel_choice import choose_kernels
-from kernel_embed.lab.papers.flaxman2016.grid import grid_samples
+from kernel_embed.lab.papers.flaxman2016_grid import grid_samples
 from kernel_embed.validation import generator_of
 
 from .data import normal, rbf
@@ -126,20 +126,16 @@ def test_mixed_columns():
     assert K[0, 1].item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_chosen_on_a_split():
+def test_several_kernels_and_one_chosen_on_a_split():
     x, y = clusters(200)
-    result = ke.two_sample_test(x, y + 3.0, "split", seed=0)
-    assert result.sizes == (100, 100)
-    assert result.pvalue < 0.05
-    assert ke.independence_test(x, x + y, "split", seed=0).pvalue < 0.05
-
-
-def test_several_kernels_given():
-    x, y = clusters()
     result = ke.two_sample_test(x, y, [rbf(1.0), rbf(30.0)], seed=0)
     assert result.pvalue < 0.01
     assert result.kernel.lengthscale.item() == pytest.approx(1.0)
     assert len(result.kernels) == len(result.pvalues) == 2
+    result = ke.two_sample_test(x, y + 3.0, "split", seed=0)
+    assert result.sizes == (100, 100)
+    assert result.pvalue < 0.05
+    assert ke.independence_test(x, x + y, "split", seed=0).pvalue < 0.05
 
 
 def test_bayes_factor_points_the_same_way():
@@ -148,6 +144,9 @@ def test_bayes_factor_points_the_same_way():
     assert ke.hypothesis.log_bayes_factor(x, y + 1.0) > 10
     more = ke.hypothesis.log_bayes_factor(torch.cat([x, normal(2, 400, 2)]), torch.cat([y, normal(3, 400, 2)]))
     assert more < ke.hypothesis.log_bayes_factor(x, y), "with more data more for one distribution"
+    each = [np.exp(ke.hypothesis.log_bayes_factor(x, y, rbf(ell))) for ell in (0.5, 2.0)]
+    together = ke.hypothesis.log_bayes_factor(x, y, [rbf(0.5), rbf(2.0)])
+    assert together == pytest.approx(np.log(np.mean(each)), rel=1e-9), "the mean of the factors"
 
 
 def test_the_prior_of_a_bayes_factor_knows_a_squared_exponential_however_it_is_written():
@@ -165,13 +164,6 @@ def test_the_prior_of_a_bayes_factor_knows_a_squared_exponential_however_it_is_w
     assert ke.hypothesis.log_bayes_factor(100 * x, 100 * y, plain) == pytest.approx(expected, rel=1e-4)
     # On some columns alone it has no closed form under Lebesgue measure, and a discrete one takes its place.
     assert np.isfinite(ke.hypothesis.log_bayes_factor(x, y, RBFKernel(active_dims=[0])))
-
-
-def test_the_bayes_factor_of_several_kernels_is_the_mean_of_theirs():
-    x, y = normal(0, 40, 1), normal(1, 30, 1) + 0.5
-    kernels = [rbf(0.5), rbf(2.0)]
-    each = [np.exp(ke.hypothesis.log_bayes_factor(x, y, kernel)) for kernel in kernels]
-    assert ke.hypothesis.log_bayes_factor(x, y, kernels) == pytest.approx(np.log(np.mean(each)), rel=1e-9)
 
 
 def test_the_mean_factor_of_equal_distributions_is_at_most_one():

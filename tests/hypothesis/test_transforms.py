@@ -17,9 +17,8 @@ from kernel_embed.hypothesis.conditioning_set import (
     mean_cosines,
     ranks,
 )
-from kernel_embed.hypothesis.neighbors import BLOCK, local_permutations, partitions
-from kernel_embed.hypothesis.smoothers import LENGTHSCALES, RIDGES, Smoothers
-from kernel_embed.hypothesis.transform_test import MAX_ORDER, STATISTICS, statistics
+from kernel_embed.hypothesis.smoothers import BLOCK, LENGTHSCALES, RIDGES, Smoothers, local_permutations, partitions
+from kernel_embed.hypothesis.transform_test import MAX_ORDER, STATISTICS, Diagnosis, level_warnings, statistics
 from kernel_embed.lab.studies.level import conditional
 
 from .data import normal
@@ -197,7 +196,12 @@ def test_diagnostics_say_what_the_test_rests_on():
     assert answer.warnings == ()
 
 
-def test_a_warning_where_rows_are_few():
+def test_a_warning_where_rows_are_few_or_both_are_functions_of_z():
+    z = normal(0, 60, 1)
+    with pytest.warns(ke.hypothesis.LevelWarning, match="z explains more than 90% of both"):
+        ke.conditional_independence_test(z.square(), z.square() + z, z, None, 99, 0)
+    nearly = ke.conditional_independence_test(z.square(), z + normal(1, 60, 1), z, None, 99, 0)
+    assert nearly.warnings == ()
     z = normal(0, 20, 30)
     with pytest.warns(ke.hypothesis.LevelWarning, match="20 rows are few for 30 columns"):
         answer = ke.conditional_independence_test(normal(1, 20, 1), normal(2, 20, 1), z, None, 99, 0)
@@ -209,8 +213,6 @@ def test_a_warning_where_both_still_depend_on_z():
     z = normal(0, 150, 1)
     fast = torch.sign(torch.sin(60 * z)) * z.square()
     given = ConditioningSet(z, (), generator())
-    from kernel_embed.hypothesis.transform_test import Diagnosis, level_warnings
-
     sure, unsure = Diagnosis(0.5, 0.5, 0.5, 0.0), Diagnosis(0.0, 0.5, 1e-4, 0.0)
     assert level_warnings({"x": unsure, "y": sure}, given, []) == ()
     assert "still depend on z" in level_warnings({"x": unsure, "y": unsure}, given, [])[0]
@@ -237,14 +239,6 @@ def test_unusual_z(z):
         assert "x is a function of z" in answer.warnings[0]
     if z == "constant":
         assert ke.conditional_independence_test(x, x + 0.5 * y, values[z], None, 99, 0).pvalue < 0.05
-
-
-def test_a_warning_where_both_are_functions_of_z():
-    z = normal(0, 60, 1)
-    with pytest.warns(ke.hypothesis.LevelWarning, match="z explains more than 90% of both"):
-        ke.conditional_independence_test(z.square(), z.square() + z, z, None, 99, 0)
-    nearly = ke.conditional_independence_test(z.square(), z + normal(1, 60, 1), z, None, 99, 0)
-    assert nearly.warnings == ()
 
 
 def test_groups_of_one_row_and_groups_of_many():

@@ -6,8 +6,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from kernel_embed.embeddings.mean import MeanEmbedding
-from kernel_embed.kernels.classes import bag
-from kernel_embed.kernels.classes.bag import BagKernel, MMDKernel, pack_bags
+from kernel_embed.kernels.bags import BagKernel, MMDKernel, pack_bags
 
 from ..bayesian_kernels import ExactGP, rbf
 
@@ -46,7 +45,7 @@ def test_padding_and_blocks_change_nothing(monkeypatch):
     plain = kernel(pack_bags(sample)).to_dense()
     torch.testing.assert_close(kernel(pack_bags(sample, 20)).to_dense(), plain)
     torch.testing.assert_close(kernel(pack_bags(sample), diag=True), plain.diagonal())
-    monkeypatch.setattr(bag, "BLOCK_ENTRIES", 1)
+    monkeypatch.setattr("kernel_embed.kernels.bags.BLOCK_ENTRIES", 1)
     torch.testing.assert_close(kernel(pack_bags(sample)).to_dense(), plain)
 
 

@@ -7,7 +7,7 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 
 from kernel_embed.kernels import BagKernel, DeltaKernel, FeatureKernel, MahalanobisKernel, MMDKernel, SmoothedKernel
-from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure
+from kernel_embed.kernels.smoothed import DiscreteMeasure, GaussianMeasure
 
 
 class Atoms(SmoothedKernel):

@@ -8,9 +8,8 @@ from linear_operator.utils.errors import NanError
 from torch import nn
 
 import kernel_embed as ke
-from kernel_embed.kernels.classes.feature import FeatureKernel
-from kernel_embed.kernels.lipschitz import LipschitzBound, lipschitz
-from kernel_embed.kernels.supremum import MeanDiagonal, NominalDiagonal
+from kernel_embed.kernels.classes import FeatureKernel
+from kernel_embed.kernels.diagonal_bounds import LipschitzBound, MeanDiagonal, NominalDiagonal, lipschitz
 
 from ..bayesian_kernels import ExactGP
 from ..explicit_kernels import network

@@ -1,5 +1,7 @@
 """A frozen kernel: the values, modes and dtype of now, no gradient, and nothing shared."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import gpytorch
 import pytest
 import torch
@@ -97,3 +99,13 @@ def test_parameters_that_are_no_leaves():
     copied = torch.func.functional_call(Frozen(kernel), {"kernel.raw_lengthscale": 2.0 * raw}, ())
     assert copied.raw_lengthscale.item() == 2.0
     assert not gram(copied, x).requires_grad
+
+
+def test_inducing_points_are_evaluated_by_many_threads():
+    kernel, x = inducing(3), torch.randn(24, 3, dtype=torch.float64)
+    assert kernel.training
+    expected = gram(kernel, x, x[:7]).detach()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: gram(kernel, x, x[:7]).detach(), range(40)))
+    assert all(torch.equal(answer, expected) for answer in answers)
+    assert kernel.training

@@ -23,9 +23,9 @@ from linear_operator.utils.errors import NanError
 from torch.autograd import gradcheck
 
 import kernel_embed as ke
-from kernel_embed.kernels.gram import gram_diagonal
-from kernel_embed.kernels.profiles import SQUARED_EXPONENTIAL, matern
-from kernel_embed.kernels.radial import radial_gram
+from kernel_embed.kernels.radial import SQUARED_EXPONENTIAL, radial_gram
+from kernel_embed.kernels.registration import matern
+from kernel_embed.kernels.supremum import gram_diagonal
 
 from .. import oracles
 

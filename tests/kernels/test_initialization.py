@@ -8,7 +8,7 @@ from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, RFFK
 
 import kernel_embed as ke
 from kernel_embed.kernels import FeatureKernel, Initialization, has_explicit_features, initialize_from_data, register
-from kernel_embed.kernels.gram import gram_diagonal
+from kernel_embed.kernels.supremum import gram_diagonal
 
 from .. import oracles
 from ..explicit_kernels import network

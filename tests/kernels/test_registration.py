@@ -7,9 +7,9 @@ import torch
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 import kernel_embed as ke
-from kernel_embed.embeddings.empirical.embedding import empirical_embedding
+from kernel_embed.embeddings.empirical import empirical_embedding
 from kernel_embed.kernels import RadialProfile, SmoothedKernel, plain_profile, register
-from kernel_embed.kernels.features import random_feature_kernel
+from kernel_embed.kernels.approximations import random_feature_kernel
 
 D = 2
 

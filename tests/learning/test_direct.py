@@ -11,7 +11,7 @@ from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
 from kernel_embed.learning.data import LocalProcess
-from kernel_embed.learning.direct import direct_loss, direct_objective
+from kernel_embed.learning.direct import direct_objective
 from kernel_embed.learning.loss import Loss
 from kernel_embed.learning.parameters import MOST_ROWS, Coordinates, ParameterVector, unidentified
 from kernel_embed.tabular import TiedMaternKernel, TiedRBFKernel
@@ -102,11 +102,11 @@ def direct(embedding, objective, x=X, y=Y):
 
 
 def check_agrees(embedding, objective, x=X, y=Y):
-    vector, loss = vector_of(embedding, objective), Loss(LocalProcess(embedding), objective, float(len(x)))
-    start, evaluate = vector.get(), direct_loss(loss, x, y, vector)
+    vector = vector_of(embedding, objective)
+    start, loss = vector.get(), Loss(LocalProcess(embedding), objective, vector, float(len(x)), (x, y))
     for step in 0.5 * np.random.default_rng(0).standard_normal((3, len(start))):
         vector.set(start + step)
-        evaluation = evaluate(start + step)
+        evaluation = loss.evaluate_directly(start + step)
         vector.clear_gradient()
         expected, expected_terms = loss.backpropagate(x, y)
         assert evaluation.value == pytest.approx(expected, rel=1e-11, abs=1e-11)
@@ -237,7 +237,7 @@ def test_fit_takes_the_same_steps_with_autograd(monkeypatch, objective):
 
 def test_single_precision_uses_autograd():
     vector = vector_of(classes(RBFKernel()), ke.LeaveOneOutRisk())
-    assert direct_loss(Loss(LocalProcess(vector.module), ke.LeaveOneOutRisk(), 30.0, True), X, Y, vector) is None
+    assert Loss(LocalProcess(vector.module), ke.LeaveOneOutRisk(), vector, 30.0, (X, Y), single=True).direct is None
 
 
 def test_singular_matrices_get_jitter_from_the_autograd_path():

@@ -390,5 +390,5 @@ def test_what_is_no_seed(seed, error, problem):
         lambda: ke.BatchValidationRisk(seed=seed),
         lambda: ke.EmbeddingEvidence(seed=seed),
     ):
-        with pytest.raises(error, match=rf"Expected seed .* got {seed}. Give an int"):
+        with pytest.raises(error, match=rf"Expected seed .* got {seed}\."):
             ask()

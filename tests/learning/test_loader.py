@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import kernel_embed as ke
 from kernel_embed.archive import load_checkpoint
-from kernel_embed.kernels.classes.feature import FeatureKernel
+from kernel_embed.kernels.classes import FeatureKernel
 
 from ..conftest import make_problem
 from . import state

@@ -9,7 +9,7 @@ import torch
 from linear_operator.utils.errors import NanError
 
 import kernel_embed as ke
-from kernel_embed.lab.papers.hsu2018.iris import STARTS, iris_split, start
+from kernel_embed.lab.papers.hsu2018_uci import STARTS, iris_split, start
 from kernel_embed.learning import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer, Visit
 
 from ..conftest import make_problem, rbf

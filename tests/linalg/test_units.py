@@ -108,12 +108,12 @@ def test_blocks_and_forms_have_the_right_gradient(batch):
         return units.norms(*system.inverse_forms(form, units), system.noise)
 
     def through_features(R, ridge, w):
-        return FeatureSystem(R[..., :3], ridge, w).inverse_blocks(units)
+        return FeatureSystem(R[..., :3], ridge, w).inverse_parts(units)
 
     assert gradcheck(values, (R, ridge, Y, w))
     assert gradcheck(scores, (R, ridge, w))
     assert gradcheck(through_features, (R, ridge, w))
-    assert gradcheck(lambda R, ridge: DenseSystem(R @ R.mT, ridge).inverse_blocks(units), (R, ridge))
+    assert gradcheck(lambda R, ridge: DenseSystem(R @ R.mT, ridge).inverse_parts(units), (R, ridge))
 
 
 OBJECTIVES = [ke.LeaveOneOutRisk(below="linear"), ke.CalibratedLeaveOneOutRisk(), ke.LeaveOneOutScore()]

@@ -11,7 +11,7 @@ from linear_operator.utils.errors import NanError
 
 import kernel_embed as ke
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
-from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure
+from kernel_embed.kernels.smoothed import DiscreteMeasure, GaussianMeasure, LebesgueMeasure
 from kernel_embed.learning.maxima import local_maxima
 from kernel_embed.objectives.evidence import EmbeddingEvidence
 

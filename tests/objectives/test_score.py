@@ -12,6 +12,8 @@ from kernel_embed.linalg import DenseSystem, FeatureSystem
 from kernel_embed.objectives import leave_one_out_scores
 from kernel_embed.testing import ObjectiveContract
 
+from ..testing import checks, suite
+
 N, LAMBDA = 24, 0.02
 
 
@@ -138,12 +140,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("check", [name for name in dir(ObjectiveContract) if name.startswith("test_")])
+@pytest.mark.parametrize("check", checks(ObjectiveContract))
 @pytest.mark.parametrize("case", CASES)
 def test_the_contract_of_objectives(case, check):
-    suite = ObjectiveContract()
-    vars(suite).update({"make_objective": ke.LeaveOneOutScore} | CASES[case])
-    getattr(suite, check)()
+    getattr(suite(ObjectiveContract, **{"make_objective": ke.LeaveOneOutScore} | CASES[case]), check)()
 
 
 def test_learning_finds_the_noise_and_a_bad_kernel_is_named():

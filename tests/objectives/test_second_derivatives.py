@@ -5,9 +5,9 @@ import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RQKernel, ScaleKernel, SpectralMixtureKernel
 
 import kernel_embed as ke
-from kernel_embed.kernels.distances import laplace_gram
-from kernel_embed.kernels.profiles import matern
-from kernel_embed.testing.embedding import second_derivatives
+from kernel_embed.kernels.registration import matern
+from kernel_embed.tabular.table_kernels import laplace_gram
+from kernel_embed.testing.checks import second_derivatives
 
 N = 9
 X = torch.rand(N, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -79,10 +79,8 @@ def drawings(classifier, posterior):
         "plot_null": lambda **k: plots.plot_null(normal(50), 2.0, **k),
         "plot_probability_map": lambda **k: plots.plot_probability_map(uniform, places, labels, 2, **k),
         "plot_ranking": lambda **k: plots.plot_ranking(["a", "b"], [0.4, 0.5], [0.01, 0.02], highlight="a", **k),
-        "plot_ratios": lambda **k: plots.plot_ratios({"theirs": 2.0, "unknown": float("nan")}, **k),
         "plot_relevance": lambda **k: plots.plot_relevance(torch.tensor([1.0, 4.0]), ["long", "short"], **k),
         "plot_reliability": lambda **k: plots.plot_reliability(np.linspace(0.5, 1.0, 10), labels == 0, **k),
-        "plot_seconds": lambda **k: plots.plot_seconds({"ours": ([10, 100], [0.1, 1.0])}, **k),
         "plot_traces": lambda **k: plots.plot_traces(posterior, "kernel.lengthscale", **k),
         "plot_witness": lambda **k: plots.plot_witness(witness(1), **k),
     }
@@ -154,4 +152,3 @@ def test_contents_of_plots(drawings):
     assert [label.get_text() for label in ax.get_yticklabels()] == ["short", "long"]
     names = [line.get_label() for line in drawings["plot_learning_curve"](ax=axes()).lines]
     assert names == ["value", "risk", "penalty"]
-    assert len(drawings["plot_ratios"](ax=axes()).patches) == 1, "ratios that are not finite are omitted"

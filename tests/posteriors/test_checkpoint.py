@@ -42,7 +42,7 @@ class Interrupted(ke.ConditionalEvidence):
         return super().evaluate(conditioned)
 
 
-@pytest.mark.parametrize("stop", [60, 200])
+@pytest.mark.parametrize("stop", [120, 260])
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch, stop):
     """Stopped in the warm-up, and among the draws; written after every draw."""
     monkeypatch.setattr(module, "SECONDS_BETWEEN", 0.0)

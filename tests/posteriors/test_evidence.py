@@ -13,7 +13,7 @@ from scipy import stats
 
 import kernel_embed as ke
 from kernel_embed.posteriors import SMC, SVI, Laplace
-from kernel_embed.posteriors.mixture import log_evidence
+from kernel_embed.posteriors.smc import log_evidence
 
 from .test_potential import Flat
 

@@ -122,14 +122,18 @@ def test_exponent_is_n_times_temperature_for_means_and_one_for_sums(problem):
         assert likelihood == pytest.approx(-expected * objective(embedding, problem.x, problem.y).item())
 
 
-def test_pyro_sees_value_and_gradient(x):
-    potential = Potential(bayesian(RBFKernel()), ke.EmbeddingEvidence(), x, None)
+def test_pyro_sees_value_and_gradient_and_the_embedding_is_not_changed(x):
+    embedding = bayesian(RBFKernel())
+    before = {name: value.clone() for name, value in embedding.state_dict().items()}
+    potential = Potential(embedding, ke.EmbeddingEvidence(), x, None)
     u = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
     energy = potential({SITE: u})
     energy.backward()
     value, gradient = potential.value_and_gradient(u.detach().numpy())
     assert energy.item() == value
     assert u.grad.numpy() == pytest.approx(gradient)
+    assert all(torch.equal(value, before[name]) for name, value in embedding.state_dict().items())
+    assert next(embedding.parameters()).grad is None
 
 
 def test_where_the_kernel_is_not_valid_and_beyond_bounds_the_energy_is_infinite(x):
@@ -143,15 +147,6 @@ def test_where_the_kernel_is_not_valid_and_beyond_bounds_the_energy_is_infinite(
     potential = Potential(bayesian(kernel), ke.EmbeddingEvidence(), x, None)
     assert math.isfinite(potential.value(np.array([1.5])))
     assert potential.value(np.array([2.5])) == math.inf
-
-
-def test_the_embedding_is_not_changed(x):
-    embedding = bayesian(RBFKernel())
-    before = {name: value.clone() for name, value in embedding.state_dict().items()}
-    potential = Potential(embedding, ke.EmbeddingEvidence(), x, None)
-    potential.value_and_gradient(np.array([1.0]))
-    assert all(torch.equal(value, before[name]) for name, value in embedding.state_dict().items())
-    assert next(embedding.parameters()).grad is None
 
 
 def test_default_priors_by_constraint():
@@ -184,17 +179,13 @@ def _cdf(prior, values):
     return entry.cdf(torch.as_tensor(values)).numpy()
 
 
-def test_unidentified_outputscale_is_held(problem):
+def test_unidentified_outputscale_is_fixed_and_no_parameters_are_an_error(problem):
     embedding = ke.MulticlassEmbedding(ScaleKernel(RBFKernel()), problem.m)
     potential = Potential(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y)
     assert potential.fixed == ("kernel.raw_outputscale",)
     assert [site.name for site in potential.sites] == ["regularization", "kernel.base_kernel.lengthscale"]
-
-
-def test_no_parameters_is_an_error(x):
-    kernel = RBFKernel().requires_grad_(False)
     with pytest.raises(ValueError, match="parameters to sample"):
-        Potential(bayesian(kernel), ke.EmbeddingEvidence(), x, None)
+        Potential(bayesian(RBFKernel().requires_grad_(False)), ke.EmbeddingEvidence(), problem.x, None)
 
 
 def test_positive_parameters_are_sampled_on_the_log_scale(x):

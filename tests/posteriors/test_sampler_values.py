@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -60,6 +61,21 @@ def test_one_seed_one_result_and_the_host_is_left_alone(sampler):
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
+def test_two_threads_draw_what_each_seed_draws_alone():
+    def draws(seed):
+        settings = {"num_samples": 8, "warmup_steps": 8, "num_chains": 1, "seed": seed}
+        return ke.sample_posterior(embedding(), ke.EmbeddingEvidence(), X12, **settings).draws.u
+
+    alone = [draws(seed) for seed in range(2)]
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(draws, range(2)))
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_nutpie_draws_from_the_same_posterior_as_pyro():
     pytest.importorskip("nutpie")
     settings = {"num_samples": 300, "warmup_steps": 200, "num_chains": 2, "seed": 0, "initial": "current"}
@@ -113,7 +129,7 @@ def test_options_are_checked_where_they_are_written(sampler, options, message):
 def test_nuts_decides_what_is_left_open():
     potential = Potential(embedding(), Flat(), X, None)
     start = potential.vector.get()
-    plan = Plan([start], num_samples=10, warmup_steps=0, seeds=[0], bar=None)
+    plan = Plan([start], num_samples=10, warmup_steps=5, seeds=[0], bar=None)
     decided = NUTS(random_walk=False).decided(potential, plan._replace(from_prior=True))
     assert decided == NUTS(random_walk=False, settle=True, parallel=False)
     assert not NUTS().decided(potential, plan).settle

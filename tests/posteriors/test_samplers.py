@@ -13,9 +13,9 @@ from linear_operator.utils.errors import NotPSDError
 
 import kernel_embed as ke
 from kernel_embed.posteriors import NUTS, SMC, SVI, Laplace
-from kernel_embed.posteriors.diagnostics import modes
-from kernel_embed.posteriors.mixture import log_evidence
+from kernel_embed.posteriors.draws import modes
 from kernel_embed.posteriors.potential import Potential
+from kernel_embed.posteriors.smc import log_evidence
 
 from .test_potential import Flat
 

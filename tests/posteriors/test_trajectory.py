@@ -1,4 +1,4 @@
-"""NUTS on a flat vector against known densities and Pyro's own tree; its adaptation; and a run under Pyro's MCMC."""
+"""NUTS on a flat vector against known densities and Pyro's own tree; its adaptation."""
 
 import math
 
@@ -7,9 +7,12 @@ import pyro.infer
 import pytest
 import torch
 
-from kernel_embed.posteriors.diagnostics import n_eff
-from kernel_embed.posteriors.samplers.chain import FlatNUTS, correlate
-from kernel_embed.posteriors.samplers.transitions import State, Trajectory
+from kernel_embed.posteriors import NUTS, Plan
+from kernel_embed.posteriors.draws import n_eff
+from kernel_embed.posteriors.nuts import Chain, correlate
+from kernel_embed.posteriors.transitions import State, Trajectory
+
+START = np.array([0.5, 1.0])
 
 
 class Density:
@@ -29,21 +32,22 @@ class Density:
 MEAN, SD = 0.9227843350984671, math.sqrt(0.3949340668482264)
 
 
-def run(kernel, num_samples=800, warmup_steps=200, seed=0):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        mcmc = pyro.infer.MCMC(
-            kernel, num_samples=num_samples, warmup_steps=warmup_steps, disable_progbar=True,
-            initial_params={"u": torch.tensor([0.5, 1.0], dtype=torch.float64)},
-        )  # fmt: skip
-        mcmc.run()
-    return mcmc.get_samples()["u"]
+def chain(warmup_steps=200, seed=0, **options):
+    plan = Plan([START], 0, warmup_steps, [seed], bar=None)
+    return Chain(NUTS(random_walk=False, settle=False, **options), plan, Density(), 0)
+
+
+def run(num_samples=800, warmup_steps=200, seed=0, **options):
+    own = chain(warmup_steps, seed, **options)
+    for _ in range(warmup_steps + num_samples):
+        own.step()
+    return torch.from_numpy(np.array(own.draws)[:, :2])
 
 
 @pytest.mark.parametrize("options", [{}, {"full_mass": False}, {"use_multinomial_sampling": False}], ids=str)
 def test_known_moments(options):
     """Mean and sd within four standard errors of the effective draws; the seed is fixed."""
-    draws = run(FlatNUTS(Density(), **options))
+    draws = run(**options)
     for column, mean, sd in zip(draws.T, (MEAN, 2 * MEAN), (SD, math.sqrt(4 * SD**2 + 0.25)), strict=True):
         error = sd / math.sqrt(n_eff(column[None]).item())
         assert abs(column.mean().item() - mean) < 4 * error
@@ -51,16 +55,26 @@ def test_known_moments(options):
 
 
 def test_pyros_own_tree_draws_the_same():
-    ours, theirs = run(FlatNUTS(Density())), run(pyro.infer.NUTS(potential_fn=Density(), full_mass=True), 200, 100)
-    for a, b in zip(ours.T, theirs.T, strict=True):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        kernel = pyro.infer.NUTS(potential_fn=Density(), full_mass=True)
+        mcmc = pyro.infer.MCMC(
+            kernel, 200, warmup_steps=100, disable_progbar=True, initial_params={"u": torch.from_numpy(START)}
+        )
+        mcmc.run()
+    for a, b in zip(run().T, mcmc.get_samples()["u"].T, strict=True):
         errors = [v.std().item() / math.sqrt(n_eff(v[None]).item()) for v in (a, b)]
         assert abs(a.mean() - b.mean()).item() < 4 * math.hypot(*errors)
 
 
-def test_one_seed_one_result_under_pyros_mcmc():
-    first, second, other = (run(FlatNUTS(Density()), 20, 20, seed) for seed in (1, 1, 2))
-    assert torch.equal(first, second)
-    assert not torch.equal(first, other)
+def test_the_first_step_size_is_pyros():
+    """Doubled and halved by Pyro's rule, with Pyro's random numbers."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        kernel = pyro.infer.NUTS(potential_fn=Density())
+        kernel.initial_params = {"u": torch.from_numpy(START)}
+        kernel.setup(20)
+    assert chain(20, 3).adapter.step_size == kernel.step_size
 
 
 def test_a_step_goes_back_to_where_it_came_from():
@@ -88,30 +102,26 @@ def test_a_place_without_density_ends_the_trajectory_and_is_never_chosen(bad):
     u, value, slope = np.zeros(1), 0.0, np.zeros(1)
     diverged = 0
     for _ in range(300):
-        u, value, slope, *_, diverging, _ = trajectory.draw(u, value, slope)
+        (u, _, value, slope, *_), _, _, diverging = trajectory.draw(u, value, slope)
         assert u[0] < 0.5
         diverged += diverging
     assert diverged > 0
 
 
 def test_the_mass_matrix_is_dense_where_parameters_correlate():
-    kernel = FlatNUTS(Density())
-    kernel.initial_params = params = {"u": torch.tensor([0.5, 1.0], dtype=torch.float64)}
-    assert not kernel.is_dense
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        kernel.setup(150)
-        for _ in range(150):
-            params = kernel.sample(params)
-    assert kernel.is_dense
+    own = chain(150)
+    assert not own.adapted()[1]
+    for _ in range(150):
+        own.step()
+    assert own.adapted()[1]
     assert not correlate(torch.eye(3), 1000)
     assert not correlate(torch.tensor([[1.0, 0.9], [0.9, 1.0]]), 4)  # too few draws to say
 
 
-def test_short_warm_ups_leave_a_third_to_the_step_size():
-    kernel = FlatNUTS(Density())
-    for warmup_steps, ends in ((50, [7, 31, 49]), (20, [2, 12, 19]), (200, [74, 99, 149, 199]), (10, [9])):
-        kernel._adapter._warmup_steps = warmup_steps
-        windows = kernel._adapter._build_adaptation_schedule()
-        assert [window.end for window in windows] == ends
-        assert [window.start for window in windows] == [0, *(end + 1 for end in ends[:-1])]
+@pytest.mark.parametrize(
+    ("warmup_steps", "ends"), [(50, [7, 31, 49]), (20, [2, 12, 19]), (200, [74, 99, 149, 199]), (10, [9])]
+)
+def test_short_warm_ups_leave_a_third_to_the_step_size(warmup_steps, ends):
+    windows = chain(warmup_steps).adapter.adaptation_schedule
+    assert [window.end for window in windows] == ends
+    assert [window.start for window in windows] == [0, *(end + 1 for end in ends[:-1])]

@@ -8,7 +8,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch.utils.data import DataLoader, TensorDataset
 
 import kernel_embed as ke
-from kernel_embed.kernels.classes.feature import FeatureKernel
+from kernel_embed.kernels.classes import FeatureKernel
 from kernel_embed.linalg import whitening
 from kernel_embed.scale import (
     ConjugateGradients,

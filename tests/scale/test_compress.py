@@ -5,7 +5,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.kernels.classes.feature import FeatureKernel
+from kernel_embed.kernels.classes import FeatureKernel
 from kernel_embed.scale import compress
 
 from ..conftest import make_problem, rbf

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import kernel_embed as ke
-from kernel_embed.kernels.classes.feature import FeatureKernel
+from kernel_embed.kernels.classes import FeatureKernel
 from kernel_embed.objectives import rademacher_complexity
 from kernel_embed.scale import FeatureStatistics, accumulate
 

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import nn
 
 import kernel_embed as ke
-from kernel_embed.estimators import default, distributed
+from kernel_embed.estimators import conditioning, default, distributed
 from kernel_embed.estimators.member_models import LogisticPredictor
-from kernel_embed.kernels.classes.feature import FeatureKernel
+from kernel_embed.kernels.classes import FeatureKernel
 from kernel_embed.scale import FeatureStatistics, ShardedEmbedding, accumulate, reduce_statistics
 from tests.conftest import make_problem
 
@@ -113,7 +113,7 @@ def classifier(file: str) -> None:
     mine = slice(0, 120) if rank == 0 else slice(120, 300)
     learner = ke.MulticlassEmbeddingClassifier(random_state=0, distributed=True)
     found = {"gathered": torch.tensor(learner.fit(X[mine], y[mine]).predict_proba(X))}
-    distributed.GATHERED, default.EXACT, default.CROSS_FITTED = 150, 200, 200
+    distributed.GATHERED, conditioning.EXACT, default.CROSS_FITTED = 150, 200, 200
     learner.fit(X[mine], y[mine])
     found["sampled"] = torch.tensor(learner.predict_proba(X))
     for k, member in enumerate(learner.conditioned_.members):

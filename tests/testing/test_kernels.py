@@ -6,11 +6,11 @@ from gpytorch import kernels
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel, SpectralMixtureKernel
 
 from kernel_embed.kernels import FeatureKernel, MahalanobisKernel, register
-from kernel_embed.kernels.profiles import RadialProfile
+from kernel_embed.kernels.radial import RadialProfile
 from kernel_embed.tabular import TiedLaplaceKernel, TiedRBFKernel
 from kernel_embed.testing import KernelContract
 
-from . import checks
+from . import checks, suite
 
 KERNELS = {
     "rbf": lambda: RBFKernel(ard_num_dims=2),
@@ -44,7 +44,16 @@ def spectral_mixture():
     return kernel
 
 
+class Fixed(kernels.Kernel):
+    """A kernel without parameters."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        difference = x1 - x2 if diag else x1.unsqueeze(-2) - x2.unsqueeze(-3)
+        return torch.exp(-difference.square().sum(-1))
+
+
 OTHER_WIDTHS = {
+    "no parameters": (2, Fixed),
     "rbf, one column": (1, RBFKernel),
     "matern, one column": (1, lambda: ScaleKernel(MaternKernel(1.5))),
     "spectral mixture": (1, spectral_mixture),
@@ -57,10 +66,9 @@ OTHER_WIDTHS = {
 @pytest.mark.parametrize("check", checks(KernelContract))
 @pytest.mark.parametrize("name", [*KERNELS, *OTHER_WIDTHS])
 def test_kernels(name, check):
-    suite = KernelContract()
-    suite.num_columns, make = OTHER_WIDTHS[name] if name in OTHER_WIDTHS else (2, KERNELS[name])
-    suite.make_kernel = lambda: (torch.manual_seed(1), make())[1]
-    getattr(suite, check)()
+    width, make = OTHER_WIDTHS[name] if name in OTHER_WIDTHS else (2, KERNELS[name])
+    contract = suite(KernelContract, num_columns=width, make_kernel=lambda: (torch.manual_seed(1), make())[1])
+    getattr(contract, check)()
 
 
 # --- registrations that contradict their kernel -----------------------------------------------------------------------
@@ -100,7 +108,5 @@ register(WrongSupremum, supremum=lambda kernel, x: torch.ones((), dtype=x.dtype)
     ],
 )
 def test_a_registration_that_contradicts_its_kernel_is_named(kind, check, message):
-    suite = KernelContract()
-    suite.make_kernel = kind
     with pytest.raises(AssertionError, match=message):
-        getattr(suite, check)()
+        getattr(suite(KernelContract, make_kernel=kind), check)()

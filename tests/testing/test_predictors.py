@@ -21,7 +21,7 @@ from kernel_embed.scale import (
 )
 from kernel_embed.testing import MulticlassPredictorContract, PredictorContract
 
-from . import checks
+from . import checks, suite
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 2, generator=GENERATOR, dtype=torch.float64)
@@ -55,32 +55,34 @@ BACKENDS = {
     "compressed": lambda make, y: compress(make(RBFKernel()).condition(X, y), 15)[0],
     "posterior": lambda make, y: posterior(make(RBFKernel()), y),
 }
-WITHOUT_TARGETS = {"one pass", "compressed"}
+WITHOUT_TARGETS, TOLERANCE = {"one pass", "compressed"}, {"conjugate gradients": 1e-6}
 
 
-def suite(contract, name, make, y):
-    made = contract()
-    made.make_predictor = lambda: BACKENDS[name](make, y)
-    made.make_points = lambda: QUERY
-    made.holds_targets = name not in WITHOUT_TARGETS
-    made.tolerance = 1e-6 if name == "conjugate gradients" else 1e-8
-    return made
+def multiclass(kernel):
+    return MulticlassEmbedding(kernel, 3, 0.01).double()
+
+
+def conditional(kernel):
+    return ConditionalEmbedding(kernel, 0.01).double()
+
+
+def check_backend(contract, check, backend, tolerance=1e-8, **members):
+    made = suite(contract, make_predictor=backend, make_points=lambda: QUERY, tolerance=tolerance, **members)
+    getattr(made, check)()
 
 
 @pytest.mark.parametrize("check", checks(PredictorContract))
 @pytest.mark.parametrize("name", BACKENDS)
 def test_answers_about_numbers(name, check):
-    made = suite(PredictorContract, name, lambda kernel: ConditionalEmbedding(kernel, 0.01).double(), VALUES)
-    getattr(made, check)()
+    members = {"holds_targets": name not in WITHOUT_TARGETS, "tolerance": TOLERANCE.get(name, 1e-8)}
+    check_backend(PredictorContract, check, lambda: BACKENDS[name](conditional, VALUES), **members)
 
 
 @pytest.mark.parametrize("check", checks(MulticlassPredictorContract))
 @pytest.mark.parametrize("name", BACKENDS)
 def test_answers_about_classes(name, check):
-    made = suite(
-        MulticlassPredictorContract, name, lambda kernel: MulticlassEmbedding(kernel, 3, 0.01).double(), LABELS
-    )
-    getattr(made, check)()
+    backend = lambda: BACKENDS[name](multiclass, LABELS)  # noqa: E731
+    check_backend(MulticlassPredictorContract, check, backend, TOLERANCE.get(name, 1e-8))
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +95,8 @@ def one_rank(tmp_path_factory):
 
 @pytest.mark.parametrize("check", checks(MulticlassPredictorContract))
 def test_answers_about_classes_from_shards(one_rank, check):
-    made = MulticlassPredictorContract()
-    made.make_predictor = lambda: ShardedEmbedding(MulticlassEmbedding(features(), 3, 0.01).double()).condition(
-        X, LABELS
-    )
-    made.make_points = lambda: QUERY
-    getattr(made, check)()
+    backend = lambda: ShardedEmbedding(multiclass(features())).condition(X, LABELS)  # noqa: E731
+    check_backend(MulticlassPredictorContract, check, backend)
 
 
 @pytest.mark.parametrize("name", ["nystrom", "conjugate gradients", "one pass", "compressed"])
@@ -111,7 +109,7 @@ def test_backends_agree_with_the_exact_answer(name):
         "compressed": lambda e: compress(e.condition(X, VALUES), 60)[0],
     }
     kernel = features() if name == "one pass" else RBFKernel()
-    embedding = ConditionalEmbedding(kernel, 0.01).double()
+    embedding = conditional(kernel)
     exact, answers = embedding.condition(X, VALUES), everything[name](embedding)
     torch.testing.assert_close(answers.mean(QUERY), exact.mean(QUERY), rtol=1e-6, atol=1e-6)
     if name in ("nystrom", "conjugate gradients"):
@@ -120,7 +118,6 @@ def test_backends_agree_with_the_exact_answer(name):
 
 
 def test_a_bound_of_answers_without_data_is_refused_in_words():
-    embedding = MulticlassEmbedding(RBFKernel(), 3, 0.01).double()
-    answers, _ = approximate(embedding, X, LABELS, method=Nystrom(20))
+    answers, _ = approximate(multiclass(RBFKernel()), X, LABELS, method=Nystrom(20))
     with pytest.raises(TypeError, match=r"generalization_bound needs the training data"):
         ke.generalization_bound(answers)

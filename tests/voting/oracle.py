@@ -49,24 +49,6 @@ def elastic_program(grams, y, penalties, elastic):
     return -found.fun
 
 
-def norm_1_svm(K, y, beta):
-    """Zhu et al. (2003), one kernel: min mean hinge + β‖α‖₁, variables |α| by constraints and not by parts."""
-    m, n = K.shape
-    cost = np.concatenate([np.zeros(n), np.full(n, beta), np.full(m, 1.0 / m)])
-    eye = np.eye(n)
-    rows = np.vstack(
-        [
-            np.hstack([-y[:, None] * K, np.zeros((m, n)), -np.eye(m)]),
-            np.hstack([eye, -eye, np.zeros((n, m))]),
-            np.hstack([-eye, -eye, np.zeros((n, m))]),
-        ]
-    )
-    bounds = [(None, None)] * n + [(0, None)] * (n + m)
-    found = linprog(cost, A_ub=rows, b_ub=np.concatenate([-np.ones(m), np.zeros(2 * n)]), bounds=bounds, method="highs")
-    assert found.status == 0
-    return found.fun
-
-
 def rademacher_by_enumeration(K):
     """The empirical complexity over all 2^m signs."""
     m = len(K)

@@ -8,8 +8,31 @@ import pytest
 
 from kernel_embed import VotedKernelClassifier
 from kernel_embed.bounds import log_share, round_up
-from kernel_embed.voting import gaussian_kernels, polynomial_kernels, theorem_1, theorem_2
+from kernel_embed.voting import gaussian_kernels, margin_bound, polynomial_kernels
 from kernel_embed.voting.generalization import MARGIN_RATIO
+
+
+def test_theorem_1_by_hand():
+    margins = np.array([0.1, 0.2, 0.5, -0.3] * 50)
+    m, p, rho, delta, r = 200, 5, 0.2, 1.0 - 0.9, 0.03
+    n = math.ceil(4 / rho**2 * math.log(rho**2 * m / math.log(p)))
+    expected = 0.75 + 4 / rho * r + 2 / rho * math.sqrt(math.log(p) / m)
+    expected += math.sqrt(n * math.log(p) / m + math.log(2 / delta) / (2 * m))
+    result = margin_bound(margins, r, p, rho, confidence=0.9)
+    assert (result.value, result.is_vacuous, result.confidence) == (pytest.approx(expected, rel=1e-12), True, 0.9)
+
+
+def test_theorem_2_by_hand_and_its_faster_rate():
+    m, p, rho, delta, r, K = 10**6, 5, 0.5, 1.0 - 0.9, 1e-4, 3.0
+    n = math.ceil(8 / rho**2 * math.log(rho**2 * (1 + K / (K - 1)) * m / (40 * K * math.log(p))))
+    expected = 6 * K / rho * r + 40 * K / rho**2 * math.log(p) / m + 5 * K * math.log(2 / delta) / m
+    expected += 5 * K * n * math.log(p) / m
+    assert margin_bound(np.ones(m), r, p, rho, 0.9, theorem=2, K=K).value == pytest.approx(expected, rel=1e-12)
+    # The terms of Theorem 2 fall as 1/m, those of Theorem 1 as its root.
+    first = [margin_bound(np.ones(size), 0.0, p, rho).confidence_term for size in (10**5, 10**7)]
+    second = [margin_bound(np.ones(size), 0.0, p, rho, theorem=2).confidence_term for size in (10**5, 10**7)]
+    assert 5 < first[0] / first[1] < 20
+    assert 40 < second[0] / second[1] < 120
 
 
 def margin_grid(rho):
@@ -32,7 +55,7 @@ def last_line_of_the_proof_1(rho, n, p, m, delta):
 @pytest.mark.parametrize("rho", [0.9, 0.5, 0.2])
 def test_the_uniform_form_lies_above_the_last_line_of_its_proof(p, rho):
     m = 100_000
-    result = theorem_1(np.linspace(-1, 1, m), 0.01, p, rho, confidence=0.9, uniform=True)
+    result = margin_bound(np.linspace(-1, 1, m), 0.01, p, rho, confidence=0.9, uniform=True)
     grid, share = margin_grid(rho)
     part = 2 * grid / 3
     n = math.ceil(4 / part**2 * math.log(part**2 * m / math.log(p)))
@@ -50,8 +73,8 @@ def test_the_published_theorem_2_lies_below_the_last_line_of_its_proof():
     n = math.ceil(8 / rho**2 * math.log(rho**2 * 3 * m / (40 * K * math.log(p))))
     proved = 3 * math.exp(-n * rho**2 / 8) + 5 * K * union(p, n, delta) / m
     margins = np.full(m, 0.5)
-    assert theorem_2(margins, 0.0, p, rho).confidence_term < proved
-    result = theorem_2(margins, 0.001, p, rho, uniform=True)
+    assert margin_bound(margins, 0.0, p, rho, theorem=2).confidence_term < proved
+    result = margin_bound(margins, 0.001, p, rho, uniform=True, theorem=2)
     assert result.kind == "estimate"
     assert "(2n − 1) log p" in result.reasons[0]
     assert result.rho <= rho
@@ -90,7 +113,7 @@ def test_bounded_kernels_have_a_certificate(vote):
     assert (result.kind, result.reasons, result.confidence) == ("certificate", (), 0.95)
     A = sum(row["weight"] for row in vote.report())  # κ² = 1
     mean = 1 / math.sqrt(vote.margins_.shape[1])
-    expected = theorem_1(vote.margins_[0] / A, mean, 2, (1 - 1e-6) / A, uniform=True)
+    expected = margin_bound(vote.margins_[0] / A, mean, 2, (1 - 1e-6) / A, uniform=True)
     assert result == expected
     assert result.rho <= vote.guarantee().rho
     assert result.value > vote.guarantee().value
@@ -134,13 +157,16 @@ def test_what_is_not_positive_semidefinite_has_no_certificate(sample):
 
 
 def test_refusals(vote):
-    for rho in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="rho must be positive"):
-            vote.guarantee(rho, uniform=True)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        vote.guarantee(uniform=True, confidence=1.0)
-    with pytest.raises(ValueError, match="K > 1"):
-        vote.guarantee(uniform=True, theorem=2, K=1.0)
+    for message, arguments in (
+        *(("rho must be positive", {"rho": rho}) for rho in (0.0, -1.0, math.nan)),
+        ("between 0 and 1", {"confidence": 1.0}),
+        ("K > 1", {"theorem": 2, "K": 1.0}),
+        ("theorem must be 1 or 2", {"theorem": 3}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vote.guarantee(uniform=True, **arguments)
+    with pytest.raises(ValueError, match="at least one entry"):
+        margin_bound(np.ones(0), 0.1, 2, 0.1)
 
 
 def test_votes_that_the_local_complexity_does_not_count_are_counted(sample):
@@ -150,7 +176,7 @@ def test_votes_that_the_local_complexity_does_not_count_are_counted(sample):
     counted = 0
     for k in range(3):
         K = vote.family_.gram(k, x, x)
-        used, _ = vote.vote_._parts.get(k, ([], None))
+        used = np.flatnonzero(vote.vote_.weights[k])
         counted += sum(float((K[:, vote.support_[j]] ** 2).mean()) > 0.5 for j in used)
     result = vote.guarantee(theorem=2)
     assert 0 < counted == result.num_outside_radius == sum(vote.num_outside_radius_)

@@ -1,6 +1,4 @@
-"""The path, the paper's cross validation, and the theorems' right-hand sides."""
-
-import math
+"""The path and the paper's cross validation."""
 
 import numpy as np
 import pytest
@@ -124,36 +122,3 @@ def test_bad_input(sample):
         for call in calls:
             with pytest.raises(ValueError, match=message):
                 call(None, points, labels, **settings)
-
-
-def test_theorem_1_by_hand():
-    margins = np.array([0.1, 0.2, 0.5, -0.3] * 50)
-    m, p, rho, delta, r = 200, 5, 0.2, 1.0 - 0.9, 0.03
-    n = math.ceil(4 / rho**2 * math.log(rho**2 * m / math.log(p)))
-    expected = 0.75 + 4 / rho * r + 2 / rho * math.sqrt(math.log(p) / m)
-    expected += math.sqrt(n * math.log(p) / m + math.log(2 / delta) / (2 * m))
-    result = voting.theorem_1(margins, r, p, rho, confidence=0.9)
-    assert result.value == pytest.approx(expected, rel=1e-12)
-    assert result.is_vacuous
-    assert result.confidence == 0.9
-
-
-def test_theorem_2_by_hand_and_its_faster_rate():
-    m, p, rho, delta, r, K = 10**6, 5, 0.5, 1.0 - 0.9, 1e-4, 3.0
-    n = math.ceil(8 / rho**2 * math.log(rho**2 * (1 + K / (K - 1)) * m / (40 * K * math.log(p))))
-    expected = 6 * K / rho * r + 40 * K / rho**2 * math.log(p) / m + 5 * K * math.log(2 / delta) / m
-    expected += 5 * K * n * math.log(p) / m
-    assert voting.theorem_2(np.ones(m), r, p, rho, 0.9, K).value == pytest.approx(expected, rel=1e-12)
-    # The terms of Theorem 2 fall as 1/m, those of Theorem 1 as its root.
-    first = [voting.theorem_1(np.ones(size), 0.0, p, rho).confidence_term for size in (10**5, 10**7)]
-    second = [voting.theorem_2(np.ones(size), 0.0, p, rho).confidence_term for size in (10**5, 10**7)]
-    assert 5 < first[0] / first[1] < 20
-    assert 40 < second[0] / second[1] < 120
-    for message, theorem, *arguments in (
-        ("K > 1", voting.theorem_2, np.ones(10), 0.1, 2, 0.1, 0.95, 1.0),
-        ("rho must be positive", voting.theorem_1, np.ones(10), 0.1, 2, 0.0),
-        ("between 0 and 1", voting.theorem_1, np.ones(10), 0.1, 2, 0.1, 1.0),
-        ("at least one entry", voting.theorem_1, np.ones(0), 0.1, 2, 0.1),
-    ):
-        with pytest.raises(ValueError, match=message):
-            theorem(*arguments)

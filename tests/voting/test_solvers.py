@@ -5,7 +5,6 @@ import pytest
 
 from kernel_embed import voting
 from kernel_embed.voting import ColumnGeneration, CoordinateDescent, KernelFamily, VoteProblem, Votes, VoteSolver
-from kernel_embed.voting.solvers import WarmStartedSolver
 
 from . import oracle
 
@@ -46,10 +45,10 @@ def test_rows_may_repeat_and_kernels_need_be_neither_symmetric_nor_positive(samp
 
 
 def test_one_kernel_without_complexity_is_the_norm_1_svm(sample):
+    """Zhu et al. (2003): min mean hinge + β‖α‖₁, which the whole program is for one kernel."""
     x, y = sample
     for K in KernelFamily([*voting.polynomial_kernels([2]), *voting.gaussian_kernels([1.0])]).grams(x, x):
-        expected = oracle.norm_1_svm(K, y, 0.01)
-        assert generate(VoteProblem([K], y), np.array([0.01])).objective == pytest.approx(expected, abs=1e-8)
+        assert_optimal([K], y, np.array([0.01]))
 
 
 @pytest.mark.parametrize("solve", [generate, descend])
@@ -73,27 +72,24 @@ def test_kkt_conditions_hold(sample, grams, solve):
 
 
 def test_a_solve_starts_from_the_nearest_before_it_not_from_the_last(sample, grams):
-    solver = WarmStartedSolver(VoteProblem(grams, sample[1]), **EXACT)
-    heavy = solver.solve(np.full(len(grams), 1e-1))
-    light = solver.solve(np.full(len(grams), 1e-4))
-    assert heavy.num_rounds > 1
-    assert light.num_rounds > 1
-    for penalty in (1e-1, 1e-4):
-        assert solver.solve(np.full(len(grams), penalty * 1.001)).num_rounds == 1
+    penalties = [np.full(5, penalty) for penalty in (1e-1, 1e-4, 1.001e-1, 1.001e-4)]
+    heavy, light, *near = ColumnGeneration().solve_all(VoteProblem(grams, sample[1]), penalties, **EXACT)
+    assert min(heavy.num_rounds, light.num_rounds) > 1
+    assert [solution.num_rounds for solution in near] == [1, 1]
 
 
 def test_dropped_points_do_not_change_the_solution(sample, grams, monkeypatch):
-    columns = {}
-    objectives = {}
+    columns, objectives = {}, {}
     for beyond in (0.0, 1.0, np.inf):
         monkeypatch.setattr(voting.program, "EXCESS_MARGIN", beyond)
-        solver = WarmStartedSolver(VoteProblem(grams, sample[1]), **EXACT)
-        penalties = [np.full(len(grams), penalty) for penalty in (1e-1, 1e-2, 1e-3, 1e-4, 1e-2)]
-        objectives[beyond] = [solver.solve(penalty).objective for penalty in penalties]
-        columns[beyond] = len(solver.history[-2].warm_start.active)
+        problem, history = VoteProblem(grams, sample[1]), []
+        for penalty in (1e-1, 1e-2, 1e-3, 1e-4, 1e-2):
+            ColumnGeneration().solve_next(history, problem, np.full(5, penalty), **EXACT)
+        objectives[beyond] = [finished.solution.objective for finished in history]
+        columns[beyond] = len(history[-2].warm_start.active)
     assert columns[0.0] <= columns[1.0] < 0.7 * columns[np.inf] == 0.7 * 120
-    np.testing.assert_allclose(objectives[0.0], objectives[np.inf], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(objectives[1.0], objectives[np.inf], rtol=0, atol=1e-8)
+    for beyond in (0.0, 1.0):
+        np.testing.assert_allclose(objectives[beyond], objectives[np.inf], rtol=0, atol=1e-8)
 
 
 def test_columns_of_very_different_scale(sample):
@@ -106,15 +102,10 @@ def test_columns_of_very_different_scale(sample):
     assert solution.objective == pytest.approx(oracle.whole_program(grams, y, penalties)[0], abs=1e-6)
 
 
-def test_large_penalties_give_an_empty_vote(sample, grams):
+def test_large_penalties_give_an_empty_vote_and_one_label_a_correct_one(sample, grams):
     for solve in (generate, descend):
         solution = solve(VoteProblem(grams, sample[1]), np.full(5, 1e9))
-        assert len(solution.votes) == 0
-        assert solution.objective == 1.0
-        assert solution.converged
-
-
-def test_one_label_only_is_a_correct_vote(grams):
+        assert (len(solution.votes), solution.objective, solution.converged) == (0, 1.0, True)
     solution = generate(VoteProblem(grams, np.ones(120)), np.full(5, 1e-3))
     assert solution.converged
     assert (VoteProblem(grams, np.ones(120)).margins(solution.votes) > 0).all()
@@ -240,14 +231,9 @@ def test_solvers_are_values(sample, grams):
             solver().max_rounds = 3
     with pytest.raises(TypeError, match="abstract"):
         VoteSolver()
-    problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-2)
-    once, again = ColumnGeneration().solve(problem, penalties), ColumnGeneration().solve(problem, penalties)
-    assert once.num_rounds == again.num_rounds > 1  # two solves share nothing
-
-
-def test_a_start_only_saves_rounds(sample, grams):
     problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-3)
-    cold = ColumnGeneration().solve(problem, penalties)
-    warm = ColumnGeneration().solve(problem, penalties, start=cold.votes)
-    assert warm.num_rounds == 1 < cold.num_rounds
+    cold, again = (ColumnGeneration().solve(problem, penalties) for _ in range(2))
+    assert cold.num_rounds == again.num_rounds > 1  # two solves share nothing
+    warm = ColumnGeneration().solve(problem, penalties, start=cold.votes)  # which only saves rounds
+    assert warm.num_rounds == 1
     assert warm.objective == pytest.approx(cold.objective, abs=2e-7)

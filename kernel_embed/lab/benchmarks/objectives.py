@@ -35,13 +35,11 @@ from ...objectives import (
 )
 from ...posteriors.potential import Potential
 from ...results import Record
-from . import posteriors
-from .measurement import OURS, Call, Measurement, Scope, part
+from ..experiment import Settings
+from . import OURS, Call, Measurement, inference, part
 
-PART = "objective and gradient, {}"
 THREADS = {1: "one thread", 2: "two threads"}
 SIZES, WITH_TWO_THREADS = (250, 500, 1000, 2000, 4000, 8000, 16_000), 2000
-EVALUATION, LEAPFROG = "one evaluation of fit, {}", "one leapfrog step, {}"
 AUTOGRAD = f"{OURS}, through autograd"
 ROUNDS = 3
 
@@ -208,30 +206,28 @@ def _no_stderr() -> Iterator[None]:
 
 
 @part("objective")
-def objective_cases(scope: Scope) -> Iterator[Measurement]:
+def objective_cases(settings: Settings) -> Iterator[Measurement]:
     """Objective and gradient over one Cholesky factorization, from 250 to 16,000 rows."""
-    for n in (200,) if scope.quick else SIZES:
-        rounds = ROUNDS if n <= WITH_TWO_THREADS and not scope.quick else 1
-        for threads in THREADS:
-            if threads == 1 or n in (200, WITH_TWO_THREADS):
-                for name, work in WORK.items():
-                    yield _objective(name, partial(evaluation, work, n), work.counted, n, threads, rounds)
-        if n in (200, WITH_TWO_THREADS):
-            yield _objective("plain autograd, first objective", partial(plain_autograd, n), None, n, 1, rounds)
 
+    def measured(name: str, make: Callable[[], Call], counted: int | None, n: int, threads: int) -> Measurement:
+        rounds = ROUNDS if n <= WITH_TWO_THREADS and not settings.quick else 1
+        call = partial(measure_objective, make, counted, n, threads, rounds)
+        return Measurement(f"objective and gradient, {THREADS[threads]}", name, n, lambda: call, against=FIRST)
 
-def _objective(
-    name: str, make: Callable[[], Call], counted: int | None, n: int, threads: int, rounds: int
-) -> Measurement:
-    call = partial(measure_objective, make, counted, n, threads, rounds)
-    return Measurement(PART.format(THREADS[threads]), name, n, lambda: call, against=FIRST)
+    for n in (200,) if settings.quick else SIZES:
+        several = n in (200, WITH_TWO_THREADS)
+        for threads in THREADS if several else (1,):
+            for name, work in WORK.items():
+                yield measured(name, partial(evaluation, work, n), work.counted, n, threads)
+        if several:
+            yield measured("plain autograd, first objective", partial(plain_autograd, n), None, n, 1)
 
 
 def step(work: Work, n: int) -> Call:
     """One evaluation as ``fit`` makes it: from a vector of parameters to a value and a vector."""
     embedding, x, y = work.problem(n)
     vector = ParameterVector(embedding)
-    loss = Loss[Any](LocalProcess[Any](embedding), work.objective, float(n))
+    loss = Loss(LocalProcess(embedding), work.objective, vector, float(n), (x, y))
     problem = Problem(loss, TensorData(x, y), vector, np.random.default_rng(0), False)
     point = vector.get()
     # Points as close to each other as those of a search, whose evaluations start from the previous solution.
@@ -239,7 +235,7 @@ def step(work: Work, n: int) -> Call:
     return lambda: problem.record(problem.evaluate(point + next(steps)))
 
 
-def potential_step(model: posteriors.Model, n: int, direct: bool) -> Call:
+def potential_step(model: inference.Model, n: int, direct: bool) -> Call:
     """The potential with its gradient, directly or through autograd."""
     embedding, objective, x, y = model.problem(n)
     potential = Potential(embedding, objective, x, y)
@@ -248,18 +244,18 @@ def potential_step(model: posteriors.Model, n: int, direct: bool) -> Call:
 
 
 @part("small")
-def small_cases(scope: Scope) -> Iterator[Measurement]:
+def small_cases(settings: Settings) -> Iterator[Measurement]:
     """One evaluation at few rows: built-in, through autograd, and with a user's own objective or kernel."""
-    for n in (30,) if scope.quick else (50, 100, 200):
+    for n in (30,) if settings.quick else (50, 100, 200):
         for objective, work in WORK.items():
             if work.problem is not sample:
                 calls = {OURS: partial(step, work, n), AUTOGRAD: partial(evaluation, work, n)}
                 if objective == LEAVE_ONE_OUT:
                     calls |= {name: partial(step, own, n) for name, own in OWN.items()}
                 for name, prepare in calls.items():
-                    yield Measurement(EVALUATION.format(objective), name, n, prepare, repeats=100)
-    for title, model in posteriors.MODELS.items():
-        for n in (30,) if scope.quick else (48, 102, 198):
+                    yield Measurement(f"one evaluation of fit, {objective}", name, n, prepare, repeats=100)
+    for title, model in inference.MODELS.items():
+        for n in (30,) if settings.quick else (48, 102, 198):
             for name, direct in ((OURS, True), (AUTOGRAD, False)):
                 prepare = partial(potential_step, model, n, direct)
-                yield Measurement(LEAPFROG.format(title), name, n, prepare, repeats=100)
+                yield Measurement(f"one leapfrog step, {title}", name, n, prepare, repeats=100)

@@ -1,29 +1,34 @@
-"""The default classifier and regressor compared with other learners: time, memory, latency, and many rows."""
+"""Learners on tables compared with those of other libraries: time, memory, latency, many rows, and distributions."""
 
 from __future__ import annotations
 
 import pathlib
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import norm
 from sklearn.datasets import load_breast_cancer, load_diabetes, make_classification
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
 
 from ...archive import load, save
-from ...results import Record, number
-from ..compare.reading import data_directory
+from ...results import Record, group, number
+from ...tabular import TableEncoder
+from ..compare.reading import Categories
+from ..compare.regressors import Normal
 from ..compare.tables import read_user_table
-from ..compare.tasks import CLASSIFICATION, REGRESSION, Task
-from .measurement import OURS, Call, Measurement, Scope, in_own_process, part
+from ..compare.tasks import CLASSIFICATION, COVERAGE, REGRESSION, Task
+from ..datasets import data_folder
+from ..experiment import Settings
+from . import NOTES, OURS, Call, Measurement, part
 
-CLASSIFIERS, TABLES, LATENCY = "time to a learned classifier", "whole tables: {}", "prediction of {}, {}"
 NUM_TEST = 1000
 REFERENCES = ("svc grid", "gpc", "dirichlet")
 SMALL, MILLION, HETEROSCEDASTIC = "500 × 10", "a million rows", "heteroscedastic"
@@ -61,11 +66,12 @@ def _figures(record: Record) -> Record:
 
 
 @part("classifier")
-def classifier_cases(scope: Scope) -> Iterator[Measurement]:
+def classifier_cases(settings: Settings) -> Iterator[Measurement]:
     """Training time and NLL of the classifier, compared with SVC, GPC and Dirichlet."""
-    for n in (150, 300) if scope.quick else (500, 1000, 2000, 4000):
+    for n in (150, 300) if settings.quick else (500, 1000, 2000, 4000):
         for learner in ("default", *REFERENCES):
-            yield Measurement(CLASSIFIERS, _label(learner), n, partial(_prepare, learner, n), against=DEFAULT)
+            prepare = partial(_prepare, learner, n)
+            yield Measurement("time to a learned classifier", _label(learner), n, prepare, against=DEFAULT)
 
 
 def _label(learner: str) -> str:
@@ -80,16 +86,14 @@ def heteroscedastic(n: int, seed: int = 0) -> tuple[pd.DataFrame, Array, Array]:
     rng = np.random.default_rng(seed)
     x, z = rng.uniform(size=(n, 2)), rng.normal(size=n)
     scale = 0.1 + 0.8 * x[:, 1]
-    crps = scale * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
-    return pd.DataFrame(x), np.sin(6 * x[:, 0]) + scale * z, crps
+    mean = np.sin(6 * x[:, 0])
+    y = mean + scale * z
+    return pd.DataFrame(x), y, Normal(mean, scale).crps(y)
 
 
 def _table(name: str, n: int, data: pathlib.Path | None) -> tuple[Any, NDArray[Any]]:
     if name not in DRAWN:
-        folder = data_directory(data)
-        if folder is None:
-            raise FileNotFoundError(f"No directory with {name}.csv. Give --data DIR.")
-        table = read_user_table(folder / f"{name}.csv")
+        table = read_user_table(data_folder(f"{name}.csv", data) / f"{name}.csv")
         return table.x.iloc[:n], table.y[:n]
     d, m = DRAWN[name]
     # m classes, each in two normal clusters, in three of five of d columns; 1 % of labels wrong
@@ -98,44 +102,48 @@ def _table(name: str, n: int, data: pathlib.Path | None) -> tuple[Any, NDArray[A
 
 
 def _measure(name: str, learner: str, n: int, data: pathlib.Path | None) -> Record:
-    """One learner on four fifths of the rows of a table, in its preferred encoding, in this process alone."""
+    """One learner in its preferred encoding: on four fifths of the rows of a table, or on simulated numbers."""
     if name == HETEROSCEDASTIC:
-        return _measure_regression(learner, n)
+        (x, y, _), (x_test, y_test, best) = heteroscedastic(n), heteroscedastic(4000, seed=1)
+        make = REGRESSION.learners()[learner].for_tables
+        record = _figures(REGRESSION.measure(make, (x, y, x_test, y_test), y).record)
+        return {**record, "over_truth": float(number(record, "crps") * y.std() / best.mean())}
     x, y = _table(name, n, data)
-    rare = np.isin(y, np.unique(y)[np.unique(y, return_counts=True)[1] < 2])
-    x_train, x_test, y_train, y_test = train_test_split(
-        x, y, test_size=0.2, random_state=0, stratify=None if rare.any() else y
-    )
+    stratify = y if np.unique(y, return_counts=True)[1].min() > 1 else None
+    x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.2, random_state=0, stratify=stratify)
     make = CLASSIFICATION.learners()[learner].for_tables
     return _figures(CLASSIFICATION.measure(make, (x_train, y_train, x_test, y_test), y).record)
 
 
-def _measure_regression(learner: str, n: int) -> Record:
-    (x, y, _), (x_new, y_new, best) = heteroscedastic(n), heteroscedastic(4000, seed=1)
-    make = REGRESSION.learners()[learner].for_tables
-    record = _figures(REGRESSION.measure(make, (x, y, x_new, y_new), y).record)
-    return {**record, "over_truth": float(number(record, "crps") * y.std() / best.mean())}
+def _alone(*arguments: object) -> Call:
+    """:func:`_measure` in a process of its own, whose memory is measured."""
+
+    def call() -> Record:
+        with get_context("spawn").Pool(1) as pool:
+            return pool.apply(_measure, arguments)
+
+    return call
 
 
-def _on_table(scope: Scope, name: str, others: dict[str, str]) -> Iterator[Measurement]:
-    n = min(ROWS[name], 300) if scope.quick else ROWS[name]
+def _on_table(settings: Settings, name: str, others: dict[str, str]) -> Iterator[Measurement]:
+    n = min(ROWS[name], 300) if settings.quick else ROWS[name]
     for learner, package in {"default": "", **others}.items():
-        prepare = partial(in_own_process, _measure, name, learner, n, scope.data)
-        yield Measurement(TABLES.format(name), _label(learner), n, prepare, package, against=DEFAULT)
+        prepare = partial(_alone, name, learner, n, settings.data)
+        yield Measurement(f"whole tables: {name}", _label(learner), n, prepare, package, DEFAULT)
 
 
 @part("tables")
-def table_cases(scope: Scope) -> Iterator[Measurement]:
+def table_cases(settings: Settings) -> Iterator[Measurement]:
     """The default compared with SVC, boosting and CatBoost on a small, a medium and a large table."""
-    for name in (SMALL,) if scope.quick else (SMALL, "robot", "shuttle"):
-        yield from _on_table(scope, name, {"svc grid": "", "boosting": "", "catboost": "catboost"})
+    for name in (SMALL,) if settings.quick else (SMALL, "robot", "shuttle"):
+        yield from _on_table(settings, name, {"svc grid": "", "boosting": "", "catboost": "catboost"})
 
 
 @part("rows")
-def row_cases(scope: Scope) -> Iterator[Measurement]:
+def row_cases(settings: Settings) -> Iterator[Measurement]:
     """A million rows of ten classes and 100,000 rows of a numeric target, compared with boosting."""
     for name in (MILLION, HETEROSCEDASTIC):
-        yield from _on_table(scope, name, {"boosting": ""})
+        yield from _on_table(settings, name, {"boosting": ""})
 
 
 def _latency(task: Task, learner: str, rows: int) -> Call:
@@ -159,11 +167,133 @@ def _latency(task: Task, learner: str, rows: int) -> Call:
 
 
 @part("latency")
-def latency_cases(scope: Scope) -> Iterator[Measurement]:
+def latency_cases(settings: Settings) -> Iterator[Measurement]:
     """Prediction of one row and of a table by a loaded model, compared with boosting."""
     for target, task, n in (("classes", CLASSIFICATION, 569), ("a number", REGRESSION, 442)):
-        for words, rows in {"one row": 1, "all rows": n}.items() if not scope.quick else [("one row", 1)]:
+        for words, rows in {"one row": 1, "all rows": n}.items() if not settings.quick else [("one row", 1)]:
             for learner in ("default", "boosting"):
-                prepare = partial(_latency, task, learner, rows)
-                title = LATENCY.format(target, words)
+                prepare, title = partial(_latency, task, learner, rows), f"prediction of {target}, {words}"
                 yield Measurement(title, _label(learner), n, prepare, against=DEFAULT, repeats=30)
+
+
+TABLES = "distributions: tables"
+NAMES = ("concrete", "boston", "sacramento", "ozone", "diabetes")
+"""Tables of the data directory; the last is scikit-learn's."""
+FOLDS = 5
+
+
+Predictions = dict[str, NDArray[Any]]
+"""The CRPS of each new row, means, and prediction intervals."""
+Learner = Callable[[pd.DataFrame, Array, pd.DataFrame, Array], Predictions]
+"""From training rows and targets, new rows, and the targets there, which only score it."""
+
+
+def _compared(name: str, x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Predictions:
+    """A learner of ``kernel-embed compare``, with the same preparation of the table."""
+    return REGRESSION.predict(REGRESSION.learners()[name].for_tables().fit(x, y), new, outcomes, y)
+
+
+def _mapie(base: Callable[[], Any], x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Predictions:
+    """MAPIE's CV+ intervals around a regressor: no distribution, so no CRPS."""
+    from mapie.regression import CrossConformalRegressor
+
+    model = CrossConformalRegressor(base(), confidence_level=COVERAGE, cv=10, random_state=0)
+    mean, interval = model.fit_conformalize(x, y).predict_interval(new)
+    return {"crps": np.full(len(new), np.nan), "mean": mean, "interval": interval[:, :, 0]}
+
+
+def _forest() -> Any:
+    return make_pipeline(TableEncoder(), RandomForestRegressor(300, random_state=0))
+
+
+def _boosting() -> Any:
+    return make_pipeline(Categories(), HistGradientBoostingRegressor(categorical_features="from_dtype", random_state=0))
+
+
+MAPIE = "MAPIE CV+"
+LEARNERS: dict[str, tuple[Learner, str]] = {
+    **{
+        name: (partial(_compared, learner), REGRESSION.learners()[learner].package)
+        for name, learner in {
+            OURS: "default",
+            f"{OURS}: one kernel by the score": "one kernel",
+            f"{OURS}: one kernel by the evidence": "evidence",
+            "NGBoost": "ngboost",
+            "quantile forest": "quantile forest",
+            "CatBoost with uncertainty": "catboost",
+            "histogram boosting, quantiles": "boosting",
+            "Gaussian process, ARD": "gaussian process",
+        }.items()
+    },
+    f"{MAPIE}, random forest": (partial(_mapie, _forest), "mapie"),
+    f"{MAPIE}, histogram boosting": (partial(_mapie, _boosting), "mapie"),
+}
+"""By name: the learner, and the package it needs."""
+
+
+def _load(name: str, data: pathlib.Path | None) -> tuple[pd.DataFrame, Array]:
+    """A table with its numbers and texts, and its column ``target``."""
+    if name == "diabetes":
+        x, y = load_diabetes(return_X_y=True, as_frame=True)
+        return x, y.to_numpy(dtype=np.float64)
+    frame = pd.read_csv(data_folder(f"{name}.csv", data) / f"{name}.csv")
+    return frame, frame.pop("target").to_numpy(dtype=np.float64)
+
+
+def _predict_folds(learner: Learner, name: str, data: pathlib.Path | None, rows: int | None) -> Call:
+    x, y = _load(name, data)
+    order = np.random.RandomState(0).permutation(len(y))[:rows]
+    x, y, scale = x.iloc[order].reset_index(drop=True), y[order], y[order].std()
+    folds = [np.arange(len(y)) % FOLDS == fold for fold in range(FOLDS)]
+
+    def call() -> Record:
+        parts = [learner(x[~test], y[~test], x[test], y[test]) for test in folds]
+        record: Record = {f"crps_{k}": float(part["crps"].mean() / scale) for k, part in enumerate(parts)}
+        crps, mean, interval = (np.concatenate([p[field] for p in parts]) for field in ("crps", "mean", "interval"))
+        outcomes = np.concatenate([y[test] for test in folds])
+        inside = (interval[:, 0] <= outcomes) & (outcomes <= interval[:, 1])
+        return record | {
+            "crps": float(crps.mean() / scale),
+            "rmse": float(np.sqrt(np.mean((mean - outcomes) ** 2)) / scale),
+            "coverage": float(inside.mean()),
+            "width": float((interval[:, 1] - interval[:, 0]).mean() / scale),
+        }
+
+    return call
+
+
+@part("distributions")
+def distribution_cases(settings: Settings) -> Iterator[Measurement]:
+    """Every learner on every table, five folds, CRPS and width in standard deviations of the target."""
+    names = settings.datasets or (("diabetes",) if settings.quick or settings.data is None else NAMES)
+    learners = (OURS, "NGBoost") if settings.quick else tuple(LEARNERS)
+    for name in names:
+        rows = 60 if settings.quick else None
+        n = len(_load(name, settings.data)[1][:rows])
+        for learner, (predict, package) in ((one, LEARNERS[one]) for one in learners):
+            prepare = partial(_predict_folds, predict, name, settings.data, rows)
+            yield Measurement(f"{TABLES}: {name}", learner, n, prepare, package)
+
+
+def distribution_note(records: Sequence[Record]) -> str:
+    """Our CRPS minus the best other one, with its paired standard error; width of our intervals over MAPIE's."""
+    lines = []
+    for title, own in group(records, lambda record: record["part"]).items():
+        by_name = {str(r["name"]): r for r in own}
+        if OURS not in by_name:
+            continue
+        ours, table = by_name.pop(OURS), str(title).removeprefix(TABLES + ": ")
+        others = [n for n in by_name if not n.startswith((OURS, MAPIE))]
+        if others:
+            best = min(others, key=lambda name: number(by_name[name], "crps"))
+            folds = [f"crps_{k}" for k in range(FOLDS)]
+            difference = np.array([number(ours, f) - number(by_name[best], f) for f in folds])
+            error = difference.std(ddof=1) / np.sqrt(FOLDS)
+            lines.append(f"{table}: ours less {best}, the best of the others: {difference.mean():+.4f} ± {error:.4f}")
+        for name in (n for n in by_name if n.startswith(MAPIE)):
+            width = number(ours, "width") / number(by_name[name], "width")
+            lines.append(f"{table}: width of ours over that of {name}: {width:.3f}")
+    return "\n".join(lines)
+
+
+NOTES[TABLES] = distribution_note

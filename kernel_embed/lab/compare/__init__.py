@@ -3,40 +3,25 @@
 import importlib
 from typing import Any
 
-from .classifiers import (
-    DirichletClassifier,
-    GridSearchedSVC,
-    LaplaceGPC,
-    TunedLogistic,
-    evidence_kernel,
-    kernel_class,
-    median_kernel,
-    paper,
-    paper_kernel,
-    scaled_kernel,
-)
-from .comparison import Comparison, Settings
-from .result import ComparisonResult, compare
+from .comparison import Comparison, Settings, compare
+from .result import ComparisonResult
 
-_LAZY = {
-    "embedding_classifiers": "CEN_1 CEN_2 NetworkClassifier PosteriorAverageClassifier",
-    "regressors": "GaussianProcess ProbabilisticRidge SingleKernelRegressor",
-    "trees": (
-        "BoostedQuantiles Boosting CatBoost CatBoostGaussian Categories LightGBM NGBoost QuantileForest "
-        "QuantileForestPackage"
+_LEARNERS = {
+    "embedding_classifiers": (
+        "CEN_1 CEN_2 PaperClassifier PosteriorAverageClassifier evidence_kernel kernel_class median_kernel paper "
+        "paper_kernel scaled_kernel"
     ),
+    "reading": "Categories",
+    "reference_classifiers": "ReferenceClassifier",
+    "regressors": "ReferenceRegressor SingleKernelRegressor",
 }
-"""Learners by module, imported when one of them is first used."""
+"""Learners and their parts by module, which is imported when one of them is first used."""
 
-__all__ = [
-    "Comparison", "ComparisonResult", "DirichletClassifier", "GridSearchedSVC", "LaplaceGPC", "Settings",
-    "TunedLogistic", "compare", "evidence_kernel", "kernel_class", "median_kernel", "paper", "paper_kernel",
-    "scaled_kernel",
-]  # fmt: skip
+__all__ = ["Comparison", "ComparisonResult", "Settings", "compare"]
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _LAZY.items():
+    for module, names in _LEARNERS.items():
         if name in names.split():
             return getattr(importlib.import_module(f".{module}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,23 +1,28 @@
-"""Every learner on every fold of every table: the cases of a comparison, and the arrays stored with their records."""
+"""``ke.compare``: every learner on every fold of a table, each a case, and the arrays stored with their records."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import pathlib
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.datasets import load_iris, load_wine
 
-from ...files import read_arrays, write_whole
-from ...resources import few_threads
+from ...archive import read_plain, write_plain
 from ...results import Record, Results, column
+from ...runtime import few_threads
 from ...splits import cross_validation_folds, proportional_sample
+from ...validation import check_count, check_number
 from ..runner import LEFT_OUT, Case, affordable_rows, finished, last_step, run_cases, take
-from .tables import UserTable, table_of
+from .reading import frame_of
+from .result import ComparisonResult
+from .tables import UserTable, read_user_table, table_of
 from .tasks import TASKS, Arrays, Split
 
 KEY = ("experiment", "dataset", "data", "task", "kernel", "method", "fold", "folds", "seed", "budget")
@@ -25,6 +30,103 @@ TablePair = tuple[UserTable, UserTable | None]
 """A table, and its test table if there is one."""
 IMPORTANCE_REPEATS, IMPORTANCE_ROWS = 2, 300
 """Permutations of each column, and rows, in each fold; the report averages over folds."""
+
+
+def compare(
+    X: Any,
+    y: ArrayLike | str | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+    test: tuple[Any, ArrayLike] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    budget: float | None = 90.0,
+    kernel: str = "rbf",
+    drop: Sequence[str] = (),
+    name: str | None = None,
+    task: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> ComparisonResult:
+    """Compare learners on one table, scored on held-out rows.
+
+    Args:
+        X: a data frame of pandas or polars, a matrix, or the path of a CSV or Parquet file.
+        y: labels or numbers, or the name of their column; with a path, ``None`` takes the column ``target``,
+            else the last.
+        methods: names of learners, listed by ``kernel-embed compare --help``; by default those that are installed.
+        test: features and labels to score on, instead of folds.
+        folds: of the cross validation.
+        seed: of the folds.
+        budget: CPU seconds for one learner, all folds together; one that would take longer is fitted to a part of
+            the rows. ``None`` for no limit.
+        kernel: of the learners that take one: ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``.
+        drop: columns to leave out.
+        name: of the table, for printing.
+        task: ``"classification"`` or ``"regression"``; ``None`` takes numbers of many values for regression.
+        out: a directory for ``results.json`` and the predictions; what an earlier run finished there is reused.
+            ``None`` keeps them in memory.
+        progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
+
+    Returns:
+        The ranking, the predictions, the fitted learners and the report.
+
+    Raises:
+        TypeError: if ``methods`` is not a list of names, or ``folds`` or ``seed`` is not a whole number.
+        ValueError: if ``folds`` is below 2, ``seed`` is negative, or ``budget`` is not positive.
+        OSError: if the results cannot be written.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> iris = load_iris(as_frame=True)
+        >>> methods = ["median heuristic", "logistic"]
+        >>> compared = compare(iris.data, iris.target, methods=methods, folds=2)
+        >>> sorted(compared.ranking["learner"])
+        ['logistic', 'median heuristic']
+        >>> compared.fitted("logistic").predict(iris.data[:1])
+        array([0])
+    """
+    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
+        raise TypeError(f"methods must be a list of names, not {methods!r}. Give [{methods!r}], or None for all.")
+    folds, seed = check_count("folds", folds, 2), check_count("seed", seed, 0, 2**32 - 1)
+    if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
+        raise ValueError(f"budget must be positive, not {budget!r}. Give None for no limit.")
+    budget = None if budget is None else float(budget)
+    train = _table(X, y, name, drop, task)
+    test_table = None if test is None else table_of(*test, name="test", like=train)
+    names = tuple(methods or TASKS[train.task].methods())
+    settings = Settings(names, kernel, folds if test_table is None else 1, seed, budget, train.task)
+    (result,) = compare_tables([(train, test_table)], settings, None if out is None else pathlib.Path(out), progress)
+    return result
+
+
+def compare_tables(
+    tables: Sequence[TablePair], settings: Settings, out: pathlib.Path | None, progress: bool | None = None
+) -> list[ComparisonResult]:
+    """Run the cases missing in ``out``, and return the result of each table."""
+    results = Results(None if out is None else out / "results.json", KEY)
+    results.check_writable()
+    comparisons = [Comparison(table, test, settings, results, out) for table, test in tables]
+    total = len(tables) * len(settings.methods) * settings.folds
+    cases = (case for comparison in comparisons for case in comparison.cases())
+    run_cases(cases, results, name="compare", total=total, progress=progress)
+    return [ComparisonResult(comparison) for comparison in comparisons]
+
+
+def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
+    if isinstance(X, str | os.PathLike):
+        if not (y is None or isinstance(y, str)):
+            raise ValueError("With a path, y must be the name of the target column, not labels.")
+        table = read_user_table(X, y, drop, task=task)
+        return table if name is None else table._replace(name=name)
+    if y is None:
+        raise ValueError("There are no labels. Give y=labels, or y='name of the column' with a DataFrame.")
+    if isinstance(y, str):
+        frame = frame_of(X)
+        if y not in frame.columns:
+            raise ValueError(f"X has no column {y!r}. Its columns are {', '.join(map(str, frame.columns))}.")
+        X, y = frame.drop(columns=y), frame[y]
+    return table_of(X, y, name or "table", drop, task=task)
 
 
 class Settings(NamedTuple):
@@ -39,16 +141,24 @@ class Settings(NamedTuple):
 
 
 class Comparison:
-    """Records in ``results``, and one file of arrays for each, in ``out/folds`` or in memory.
+    """The learners on one table: records in ``results``, and a file of arrays for each in ``out/folds`` or in memory.
 
     Args:
-        results: where records are written, and read after an interruption.
+        table: the rows to learn from; ``test``, those to score on instead of folds.
         settings: how to compare.
+        results: where records are written, and read after an interruption.
         out: the directory of the arrays; ``None`` keeps them in memory.
     """
 
-    def __init__(self, results: Results, settings: Settings, out: pathlib.Path | None = None) -> None:
-        self.results, self.settings, self.out = results, settings, out
+    def __init__(
+        self,
+        table: UserTable,
+        test: UserTable | None,
+        settings: Settings,
+        results: Results,
+        out: pathlib.Path | None = None,
+    ) -> None:
+        self.table, self.test, self.settings, self.results, self.out = table, test, settings, results, out
         self.task = TASKS[settings.task]
         self.learners = self.task.learners(settings.kernel)
         for method in settings.methods:
@@ -57,49 +167,40 @@ class Comparison:
                     f"There is no method {method!r} for {self.task.name}. Choose among {', '.join(self.learners)}, or "
                     "name another task."
                 )
+        own = {name: getattr(settings, name) for name in ("task", "kernel", "folds", "seed", "budget")}
+        self._key: Record = {"experiment": "compare", "dataset": table.name, "data": table.fingerprint, **own}
         self._memory: dict[str, Arrays] = {}
 
-    def run(self, tables: Sequence[TablePair], progress: bool | None = None) -> None:
-        """Add one record for each table, method and fold that has none yet."""
-        total = len(tables) * len(self.settings.methods) * self.settings.folds
-        run_cases(self._cases(tables), self.results, name="compare", total=total, progress=progress)
+    def cases(self) -> Iterator[Case]:
+        """One case for each method and fold."""
+        for method in self.settings.methods:
+            for fold in range(self.settings.folds):
+                key: Record = {**self._key, "method": method, "fold": fold}
+                yield Case(key, partial(self._fold, key), f"{self.table.name}, {method}")
 
-    def _cases(self, tables: Sequence[TablePair]) -> Iterator[Case]:
-        for train, test in tables:
-            shared = self._key(train)
-            for method in self.settings.methods:
-                for fold in range(self.settings.folds):
-                    key: Record = {**shared, "method": method, "fold": fold}
-                    yield Case(key, partial(self._fold, key, train, test), f"{train.name}, {method}")
-
-    def _key(self, table: UserTable) -> Record:
-        settings = {name: getattr(self.settings, name) for name in ("task", "kernel", "folds", "seed", "budget")}
-        return {"experiment": "compare", "dataset": table.name, "data": table.fingerprint, **settings}
-
-    def records(self, table: UserTable) -> list[Record]:
-        """The records of one table, in the order of the methods and folds."""
-        shared = self._key(table)
+    def records(self) -> list[Record]:
+        """The records, in the order of the methods and folds."""
         order = {method: place for place, method in enumerate(self.settings.methods)}
-        same = [r for r in self.results.records if shared.items() <= r.items() and r["method"] in order]
+        same = [r for r in self.results.records if self._key.items() <= r.items() and r["method"] in order]
         return sorted(same, key=lambda record: (order[str(record["method"])], record["fold"]))
 
-    def split(self, train: UserTable, test: UserTable | None, fold: int) -> Split:
+    def split(self, fold: int) -> Split:
         """(x, y, x_test, y_test) of a fold."""
-        if test is not None:
-            return train.x, train.y, test.x, test.y
-        x, y = train.x, train.y
+        x, y = self.table.x, self.table.y
+        if self.test is not None:
+            return x, y, self.test.x, self.test.y
         rows, others = list(cross_validation_folds(y, self.settings.folds, self.settings.seed))[fold]
         return take(x, rows), y[rows], take(x, others), y[others]
 
-    def _fold(self, key: Record, train: UserTable, test: UserTable | None) -> Record:
+    def _fold(self, key: Record) -> Record:
         fold, budget = int(str(key["fold"])), self.settings.budget
         earlier = [r for f in range(fold) for r in self.results.find({**key, "fold": f})]
         seconds = column(finished(earlier), "processor_seconds")
         if budget is not None and len(seconds) > 1 and seconds.sum() + seconds.mean() > 1.5 * budget:
             return {LEFT_OUT: "the budget is used up by the folds before", "row_limit": earlier[-1].get("row_limit")}
-        x, y, x_test, y_test = self.split(train, test, fold)
+        x, y, x_test, y_test = self.split(fold)
         make = self.learners[str(key["method"])].for_tables
-        with few_threads(len(train.y)), warnings.catch_warnings():
+        with few_threads(len(self.table.y)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the record holds the important ones
             limits = [r["row_limit"] for r in earlier if LEFT_OUT not in r or r.get("row_limit") == 0]
             if limits or budget is None:
@@ -110,7 +211,7 @@ class Comparison:
             if limit == 0:
                 return {LEFT_OUT: "takes far more than its share of the budget even on the fewest rows", "row_limit": 0}
             rows = proportional_sample(y, len(y) if limit is None else int(limit), self.settings.seed)
-            measured = self.task.measure(make, (take(x, rows), y[rows], x_test, y_test), train.y)
+            measured = self.task.measure(make, (take(x, rows), y[rows], x_test, y_test), self.table.y)
         # The arrays first: a record in the file means that everything of this fold is there.
         self._keep(key, {**measured.arrays, **learned_arrays(measured.model)})
         return {**measured.record, "num_available": len(y), "row_limit": limit}
@@ -121,17 +222,13 @@ class Comparison:
         if self.out is None:
             return self._memory.get(name, {})
         path = self.out / "folds" / name
-        return read_arrays(path) if path.exists() else {}
+        return read_plain(path, "folds") if path.exists() else {}
 
     def _keep(self, key: Record, arrays: Arrays) -> None:
         if self.out is None:
             self._memory[_file_name(key)] = arrays
         else:
-            write_whole(self.out / "folds" / _file_name(key), partial(_write_arrays, arrays))
-
-
-def _write_arrays(arrays: Arrays, file: IO[bytes]) -> None:
-    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # the stub takes names for its own options
+            write_plain(self.out / "folds" / _file_name(key), "folds", arrays)
 
 
 def _file_name(record: Record) -> str:

@@ -1,43 +1,112 @@
-"""Further classifiers of this library: the paper's networks, and an average over a posterior."""
+"""Classifiers of this library: how their kernel starts, the paper's procedures, and an average over a posterior."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.priors import LogNormalPrior
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor, nn
 
-from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ... import objectives
+from ...embeddings import BayesianMeanEmbedding, ConditionedMulticlass, MulticlassEmbedding
 from ...estimators import MulticlassEmbeddingClassifier
-from ...kernels import FeatureKernel
-from ...learning import Adam, fit
-from ...objectives import (
-    CalibratedLeaveOneOutRisk,
-    ConditionalEvidence,
-    EmpiricalRisk,
-    Objective,
-    RademacherComplexity,
-    calibrate,
-)
-from .classifiers import MostProbable
+from ...kernels import DiscreteMeasure, FeatureKernel, default_kernel, log_scaled, set_lengthscales_by_median
+from ...learning import Adam, fit, local_maxima
+from ...objectives import EmpiricalRisk, Objective, RademacherComplexity
 
 if TYPE_CHECKING:
     from ...posteriors.sample import Settings
 
-NETWORK_OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
-    "paper": EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n"),
-    "leave-one-out": CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n"),
-}
-"""The paper's objective, extrapolated below ε so that every row keeps a gradient, and that of the library."""
-CEN_1 = (16, 32, 8)
-CEN_2 = (96, 32)
+Make = Callable[..., Kernel]
+Array = NDArray[np.float64]
+SMOOTHNESS: dict[str, float | None] = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+"""Names for ``--kernel``: the squared exponential, and the Matérn kernels."""
+EVIDENCE_ROWS = 400
+"""With more rows, the evidence of the inputs is that of a part of them, on 256 atoms."""
+
+
+def kernel_class(name: str = "rbf") -> Make:
+    """The GPyTorch kernel class of a name in :data:`SMOOTHNESS`."""
+    if name not in SMOOTHNESS:
+        raise ValueError(f"There is no kernel {name!r}. Choose among {', '.join(SMOOTHNESS)}.")
+    smoothness = SMOOTHNESS[name]
+    return RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
+
+
+def scaled_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """A kernel with the ARD lengthscales and their prior of :func:`default_kernel`."""
+    template = default_kernel(x)
+    options = {"lengthscale_prior": template.lengthscale_prior, "lengthscale_constraint": log_scaled()}
+    kernel = make(ard_num_dims=x.shape[-1], **options).to(x)
+    kernel.lengthscale = template.lengthscale.detach()
+    return kernel
+
+
+def paper_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """ARD with all lengthscales 1, as section 5 of the paper starts it, and no prior."""
+    kernel = make(ard_num_dims=x.shape[-1], lengthscale_constraint=log_scaled()).to(x)
+    kernel.lengthscale = 1.0
+    return kernel
+
+
+def median_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Isotropic, fixed at the median distance."""
+    return set_lengthscales_by_median(make().to(x), x).requires_grad_(False)
+
+
+def evidence_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Isotropic, fixed at the highest maximum of the evidence of the inputs alone, eq. (13) of the BKL paper."""
+    embedding, objective = inputs_model(x, make)
+    maxima = local_maxima(embedding, objective, x, num_points=20, progress=False)
+    if not maxima:
+        raise ValueError("The evidence of the inputs has no maximum. Scale the columns alike.")
+    kernel: Kernel = maxima[0].embedding.kernel
+    return kernel.requires_grad_(False)
+
+
+def inputs_model(x: Tensor, make: Make = RBFKernel) -> tuple[BayesianMeanEmbedding, objectives.EmbeddingEvidence]:
+    """The Bayesian embedding of the inputs and its evidence, on a part of the rows if there are many."""
+    kernel = make(lengthscale_constraint=log_scaled()).to(x)
+    if len(x) <= EVIDENCE_ROWS:
+        return BayesianMeanEmbedding(kernel), objectives.EmbeddingEvidence()
+    measure = DiscreteMeasure.from_sample(x, 256)
+    return BayesianMeanEmbedding(kernel, measure=measure), objectives.EmbeddingEvidence(num_locations=EVIDENCE_ROWS)
+
+
+def paper(objective: Objective[ConditionedMulticlass], make: Make = RBFKernel) -> MulticlassEmbeddingClassifier:
+    """The paper's model under ``objective``: λ starts at 1, probabilities are those of eq. (6)."""
+    return MulticlassEmbeddingClassifier(
+        partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False
+    )
+
+
+def tensor(values: ArrayLike) -> Tensor:
+    """Numbers in float64, copied."""
+    return torch.tensor(np.asarray(values, dtype=np.float64))
+
+
+class MostProbable(ClassifierMixin, BaseEstimator):
+    """A classifier whose ``predict`` follows from ``classes_`` and ``predict_proba``."""
+
+    classes_: NDArray[Any]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable labels."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+NETWORK_OBJECTIVE = EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n")
+"""The paper's objective, extrapolated below ε so that every row keeps a gradient."""
+CEN_1, CEN_2 = (16, 32, 8), (96, 32)
 """Hidden units of the two networks that the paper tries on UCI data."""
 
 
@@ -53,61 +122,63 @@ def paper_initialization(network: nn.Module, generator: torch.Generator) -> None
 
 def perceptron(d: int, hidden: Sequence[int]) -> nn.Sequential:
     """Fully connected layers with ReLU after each; the last hidden layer is the features."""
-    widths = [d, *hidden]
     layers: list[nn.Module] = []
-    for before, after in itertools.pairwise(widths):
+    for before, after in itertools.pairwise([d, *hidden]):
         layers += [nn.Linear(before, after, dtype=torch.float32), nn.ReLU()]  # the same weights with any default dtype
     return nn.Sequential(*layers)
 
 
-def convolutional() -> nn.Sequential:
-    """Two 5 × 5 convolutions of 32 and 64 channels, each with pooling, then 1024 units with dropout ½; for MNIST."""
-    return nn.Sequential(
-        nn.Unflatten(-1, (1, 28, 28)),
-        nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(7 * 7 * 64, 1024), nn.ReLU(), nn.Dropout(0.5),
-    )  # fmt: skip
+class PaperClassifier(MostProbable):
+    """A multiclass embedding learned as in section 5 of the paper, by Adam.
 
-
-class NetworkClassifier(MostProbable):
-    """A conditional embedding network: a perceptron with a linear kernel on top, learned with all rows at each step.
-
-    λ starts at 0.01. From the paper's 1 the complexity outweighs the risk of the first features, which are small; on
-    some data learning ends where they are zero.
+    With ``hidden`` units it is a conditional embedding network, a perceptron with a linear kernel on top, and its
+    probabilities are calibrated; λ starts at 0.01, because from the paper's 1 the complexity outweighs the risk of the
+    first features, which are small, and on some data learning ends where they are zero. Without them it has a
+    lengthscale for each column, from ones, and the probabilities of eq. (6). The sensitivity stays 1: the objective
+    depends on it only through its ratio to λ, which is the same for a batch and for all rows.
 
     Args:
         hidden: units of the layers.
-        num_epochs: steps of Adam; the paper's 1000 overfit small data here.
-        learning_rate: of Adam; the paper has 0.1.
+        num_steps: steps of Adam; with a network the paper's 1000 overfit small data here.
+        learning_rate: of Adam.
+        batches: steps in an epoch: 1 for all rows at every step (GMCE), 10 for a tenth of them (GMCE-SGD).
     """
 
-    def __init__(self, hidden: Sequence[int] = CEN_1, num_epochs: int = 300, learning_rate: float = 0.01) -> None:
-        self.hidden, self.num_epochs, self.learning_rate = hidden, num_epochs, learning_rate
+    def __init__(
+        self, hidden: Sequence[int] = (), num_steps: int = 1000, learning_rate: float = 0.1, batches: int = 1
+    ) -> None:
+        self.hidden, self.num_steps, self.learning_rate, self.batches = hidden, num_steps, learning_rate, batches
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> NetworkClassifier:
-        """Learn weights and λ jointly."""
-        x = torch.as_tensor(np.asarray(X, dtype=np.float64))
+    def fit(self, X: ArrayLike, y: ArrayLike) -> PaperClassifier:
+        """Learn kernel and λ jointly."""
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        labels = torch.as_tensor(numbers)
-        network = perceptron(x.shape[1], self.hidden).double()
-        paper_initialization(network, torch.Generator().manual_seed(0))
-        embedding = MulticlassEmbedding(FeatureKernel(network), len(self.classes_), 0.01).double()
-        optimizer = Adam(self.num_epochs, self.learning_rate)
-        objective = NETWORK_OBJECTIVES["paper"]  # learned from all rows, as in the paper
-        self.result_ = fit(embedding, objective, x, labels, optimizer=optimizer, early_stopping=False, progress=False)
+        x, labels = tensor(X), torch.as_tensor(numbers)
+        options: dict[str, Any] = {"seed": 0}
+        if self.hidden:
+            network = perceptron(x.shape[1], self.hidden).double()
+            paper_initialization(network, torch.Generator().manual_seed(0))
+            embedding = MulticlassEmbedding(FeatureKernel(network), len(self.classes_), 0.01).double()
+            objective = NETWORK_OBJECTIVE
+            options["early_stopping"] = False  # learned from all rows, as in the paper
+        else:
+            embedding = MulticlassEmbedding(paper_kernel(x), len(self.classes_), regularization=1.0).to(x)
+            objective = EmpiricalRisk() + RademacherComplexity("4e/n")
+        size = None if self.batches == 1 else max(len(x) // self.batches, 2)
+        optimizer = Adam(max(self.num_steps // self.batches, 1), self.learning_rate, batch_size=size)
+        self.result_ = fit(embedding, objective, x, labels, optimizer=optimizer, progress=False, **options)
         embedding.eval()
         with torch.no_grad():
             self.conditioned_ = embedding.condition(x, labels)
-            self.calibration_ = calibrate(self.conditioned_.leave_one_out(), self.conditioned_.Y)
+            if self.hidden:
+                self.calibration_ = objectives.calibrate(self.conditioned_.leave_one_out(), self.conditioned_.Y)
         return self
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Calibrated probabilities of ``classes_``."""
-        x = torch.as_tensor(np.asarray(X, dtype=np.float64))
-        with torch.no_grad():
-            probabilities = self.calibration_.probabilities(self.conditioned_.decision_probabilities(x))
-        return probabilities.numpy()
+    @torch.no_grad()
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probabilities of ``classes_``."""
+        if not self.hidden:
+            return self.conditioned_.probabilities(tensor(X)).numpy()
+        return self.calibration_.probabilities(self.conditioned_.decision_probabilities(tensor(X))).numpy()
 
 
 FLAT = 6.0
@@ -115,7 +186,7 @@ FLAT = 6.0
 
 
 class PosteriorAverageClassifier(MostProbable):
-    """Learns by optimization, then runs NUTS from there; calibrated probabilities are averaged over the draws.
+    """Learns by optimization, then runs NUTS from there; calibrated probabilities are averaged over ``draws_``.
 
     Args:
         kernel: see :class:`kernel_embed.MulticlassEmbeddingClassifier`.
@@ -125,11 +196,6 @@ class PosteriorAverageClassifier(MostProbable):
         max_tree_depth: of NUTS; a draw takes at most 2 to this power evaluations.
         powers: choose among these powers of the density by :func:`kernel_embed.posteriors.choose_power`; none
             for the density itself.
-
-    Attributes:
-        posterior_: the posterior.
-        draws_: the draws by name, as arrays.
-        num_evaluations_: of the evidence with its gradient.
     """
 
     def __init__(
@@ -149,25 +215,16 @@ class PosteriorAverageClassifier(MostProbable):
         """Learn, then sample."""
         from ...posteriors import NUTS, choose_power, sample_posterior
 
-        objective = ConditionalEvidence() if self.objective is None else self.objective
+        objective = objectives.ConditionalEvidence() if self.objective is None else self.objective
         start = MulticlassEmbeddingClassifier(self.kernel, objective, progress=False).fit(X, y)
         self.classes_ = start.classes_
         learned = start.embedding_.regularization.detach().clone()
         # λ has no prior of its own. The default one is around the value it has: that before learning, not after.
         start.embedding_.regularization = start.regularization
-        settings: Settings = {
-            "num_samples": self.num_samples,
-            "warmup_steps": self.warmup_steps,
-            "num_chains": 1,
-            "seed": 0,
-            "initial": {"regularization": learned},
-            "sampler": NUTS(max_tree_depth=self.max_tree_depth, parallel=False),
-            "progress": False,
-        }
-        data = (
-            torch.tensor(np.asarray(X, dtype=np.float64)),
-            torch.tensor(np.searchsorted(start.classes_, np.asarray(y))),
-        )
+        sampler = NUTS(max_tree_depth=self.max_tree_depth, parallel=False)
+        settings: Settings = {"num_samples": self.num_samples, "warmup_steps": self.warmup_steps, "num_chains": 1}
+        settings |= {"seed": 0, "initial": {"regularization": learned}, "sampler": sampler, "progress": False}
+        data = tensor(X), torch.tensor(np.searchsorted(start.classes_, np.asarray(y)))
         if self.powers:
             # The point estimate has no prior on λ. One that sharpens with the rest would move the mode away from it.
             flat = LogNormalPrior(math.log(start.regularization), FLAT)
@@ -184,8 +241,7 @@ class PosteriorAverageClassifier(MostProbable):
         self.num_evaluations_ = learning + self.posterior_.num_evaluations
         return self
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    @torch.no_grad()
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities calibrated for each draw and averaged."""
-        with torch.no_grad():
-            x = torch.tensor(np.asarray(X, dtype=np.float64))
-            return np.asarray(self.posterior_.probabilities(x, calibrated=True).cpu().numpy())
+        return np.asarray(self.posterior_.probabilities(tensor(X), calibrated=True).cpu().numpy())

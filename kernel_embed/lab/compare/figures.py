@@ -1,155 +1,48 @@
-"""Sections of a report, with figures and tables; here those about learners and their parameters.
-
-A section is a function of a :class:`~kernel_embed.lab.compare.ComparisonResult` under :func:`section`. To add one,
-write it and name it in ``SECTIONS`` of :mod:`kernel_embed.lab.compare.report`.
-"""
+"""Sections of a report about learners and their parameters, and about the inputs."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import hashlib
-import html
-import importlib.util
-import io
-import json
-import pathlib
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import MinMaxScaler, minmax_scale
 
-from ...files import write_whole
-from ...plots import plot_convergence, plot_draws, styled
+from ...embeddings import BayesianMeanEmbedding, Witness
+from ...kernels import median_distance
+from ...learning import local_maxima
+from ...plots import plot_convergence, plot_draws, plot_evidence_curve, plot_probability_map, plot_witness
 from ...plots.style import ACCENT, OTHER
 from ...splits import proportional_sample
-from ...version import __version__
+from ...tabular import TableEncoder
 from ..experiment import new_figure
-from ..runner import FAILURES, take
+from ..runner import take
+from .embedding_classifiers import inputs_model, kernel_class
+from .predictions import importances
+from .report import REFIT_SECONDS, Content, html_table, picture, section
 from .result import ComparisonResult
+from .tables import UserTable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
-HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
-REFIT_SECONDS = 20.0
-"""A learner that took longer for a fit is not fitted again for a figure."""
 CURVE_SECONDS = 10.0
-"""Likewise for a learning curve, which takes five fits."""
+"""A learner that took longer for a fit has no learning curve, which takes five fits."""
 MOST_FEATURES, MOST_NUMBERS = 15, 6
-
-
-class Picture(NamedTuple):
-    """A figure ready for a page: ``data`` is a PNG in base64; ``kind`` says how wide it is."""
-
-    title: str
-    caption: str
-    data: str
-    kind: str
-
-
-Content = Iterator[Picture | str]
-"""Figures, and pieces of HTML."""
-
-
-class Section(NamedTuple):
-    """A part of a report. In ``title``, ``{method}`` is the recommended learner; without a title it goes to the end."""
-
-    name: str
-    draw: Callable[[ComparisonResult, str | None], Content]
-    title: str
-    words: str
-    task: str | None
-
-    def content(self, result: ComparisonResult, method: str | None) -> list[Picture | str]:
-        """Drawn now, or reused from an earlier run; a note if these data cannot be drawn."""
-        path = cache_path(result.comparison.out, self.name, [*result.records, method])
-        if path is not None and path.exists():
-            return read_cache(path)
-        try:
-            content = _drawn(self, result, method)
-        except FAILURES as error:  # a failed figure must not prevent the report
-            if not HAS_MATPLOTLIB:
-                return []  # the report says so once
-            content = [f'<p class="note">No {html.escape(self.name.replace("_", " "))}: {html.escape(str(error))}</p>']
-            if isinstance(error, ImportError | MemoryError):
-                return content  # another run may have what this one lacks
-        if path is not None and HAS_MATPLOTLIB:
-            write_cache(path, content)
-        return content
-
-
-def section(
-    title: str = "", words: str = "", task: str | None = None
-) -> Callable[[Callable[[ComparisonResult, str | None], Content]], Section]:
-    """Make a section of a function of the result and the recommended learner, if there is one."""
-    return lambda draw: Section(draw.__name__, draw, title, words, task)
-
-
-def _drawn(part: Section, result: ComparisonResult, method: str | None) -> list[Picture | str]:
-    with warnings.catch_warnings(), styled() if HAS_MATPLOTLIB else contextlib.nullcontext():
-        warnings.simplefilter("ignore")
-        return list(part.draw(result, method))
-
-
-def cache_path(out: pathlib.Path | None, name: str, figures: Sequence[object]) -> pathlib.Path | None:
-    """The file of a section drawn of these figures; ``None`` without a directory."""
-    digest = hashlib.sha256(json.dumps([name, __version__, figures]).encode()).hexdigest()[:16]
-    return None if out is None else out / "pictures" / f"{digest}.json"
-
-
-def write_cache(path: pathlib.Path, content: Sequence[Picture | str]) -> None:
-    """Keep the content of a section for the next run."""
-    write_whole(path, lambda file: json.dump(content, file), "w")
-
-
-def read_cache(path: pathlib.Path) -> list[Picture | str]:
-    """The content of a section."""
-    try:
-        content = [part if isinstance(part, str) else Picture(*part) for part in json.loads(path.read_text())]
-        if not all(isinstance(text, str) for part in content if isinstance(part, Picture) for text in part):
-            raise TypeError("A picture is four texts.")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {str(error).rstrip('.')}. Delete it, and it is drawn again.") from error
-    return content
+MAP_ROWS = 300
+"""Rows that are drawn, and learned for a map."""
+LONGEST_NAME = 16
+"""Letters of a class in the legend of a map."""
 
 
 def plain(text: str) -> str:
     """A text of the user for matplotlib, which takes what is between two dollar signs for a formula."""
     return text.replace("$", r"\$")
-
-
-def picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:
-    """A figure as PNG."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return Picture(title, caption, base64.b64encode(buffer.getvalue()).decode(), kind)
-
-
-def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
-    """A table that scrolls if it is wider than the page; every cell is escaped. ``classes`` are those of its rows."""
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    body = ""
-    for row, kind in zip(rows, classes or [""] * len(rows), strict=True):
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-        body += f'<tr class="{kind}">{cells}</tr>' if kind else f"<tr>{cells}</tr>"
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-@section()
-def ranking(result: ComparisonResult, method: str | None) -> Content:
-    """The learners by loss, with standard errors."""
-    figure, axes = new_figure(5.6, 0.9 + 0.27 * len(result.finished_rows))
-    result.plot(axes, method)
-    yield picture(
-        figure,
-        "Who predicts best",
-        f"Each point is a learner: its {result.task.loss_name} on rows it had not seen, with one standard error. The "
-        "gray band is one standard error of the best: what lies beyond it is not tied.",
-        "wide",
-    )
 
 
 @section()
@@ -177,16 +70,6 @@ def _typical(values: Sequence[NDArray[np.float64] | None], geometric: bool = Tru
     return text if len(means) <= MOST_NUMBERS else f"{text}, … ({len(means)})"
 
 
-def importances(result: ComparisonResult) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """The columns and their importance to the default learner, the mean over folds; empty if it has none."""
-    folds = [fold for fold in result.folds("default") if "importance" in fold]
-    if not folds:
-        return np.array([]), np.array([])
-    names = folds[0]["importance_names"]
-    same = [fold["importance"] for fold in folds if fold["importance_names"].tolist() == names.tolist()]
-    return names, np.mean(same, axis=0)
-
-
 @section()
 def importance(result: ComparisonResult, method: str | None) -> Content:
     """The importance of each column."""
@@ -198,13 +81,11 @@ def importance(result: ComparisonResult, method: str | None) -> Content:
     axes.barh([plain(str(names[j])) for j in most], increase[most], color=OTHER)
     axes.invert_yaxis()
     axes.set_xlabel("increase in loss if the column is permuted")
-    yield picture(
-        figure,
-        f"{result.task.depends} on",
-        f"Of {len(increase)} columns, for the default learner: how much worse it predicts rows that it was not "
-        "fitted to when the values of the column are exchanged between rows. Averaged over folds.",
-        "half",
+    words = (
+        f"Of {len(increase)} columns, for the default learner: how much worse it predicts rows that it was not fitted "
+        "to when the values of the column are exchanged between rows. Averaged over folds."
     )
+    yield picture(figure, f"{result.task.depends} on", words, "half")
 
 
 @section()
@@ -213,11 +94,10 @@ def learning_curve(result: ComparisonResult, method: str | None) -> Content:
     row = next((row for row in result.finished_rows if row.method == method), None)
     if row is None or row.seconds > CURVE_SECONDS or row.folds is None:
         return
-    x, y, x_test, y_test = result.comparison.split(result.table, None, 0)
-    sizes, values = [], []
+    x, y, x_test, y_test = result.comparison.split(0)
+    make, sizes, values = result.learners[row.method].for_tables, [], []
     for share in (0.1, 0.2, 0.4, 0.7, 1.0):
         rows = proportional_sample(y, max(int(share * len(y)), 10), result.settings.seed)
-        make = result.learners[row.method].for_tables
         measured = result.task.measure(make, (take(x, rows), y[rows], x_test, y_test), result.table.y)
         sizes.append(len(rows))
         values.append(measured.record[result.task.loss])
@@ -226,13 +106,11 @@ def learning_curve(result: ComparisonResult, method: str | None) -> Content:
     axes.set(xlabel="rows to learn from", ylabel=f"{loss} on held-out rows", xscale="log", ylim=(0, None))
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
-    yield picture(
-        figure,
-        "Would more rows help?",
+    words = (
         f"{loss} of “{row.method}” on the held-out rows of the first fold, learned on a growing part of the others. If "
-        "the curve still falls at its end, more rows would help; if it is flat, they would not.",
-        "half",
+        "the curve still falls at its end, more rows would help; if it is flat, they would not."
     )
+    yield picture(figure, "Would more rows help?", words, "half")
 
 
 @section(task="classification")
@@ -243,13 +121,105 @@ def convergence(result: ComparisonResult, method: str | None) -> Content:
     if lines:
         figure, axes = new_figure(5.0, 3.4)
         plot_convergence(lines, ax=axes)
-        yield picture(
-            figure,
-            "How learning converges",
+        words = (
             "The objective of each learner above its final value, in the first fold. A line that ends early has "
-            "converged early; objectives differ, so only the shapes compare.",
-            "half",
+            "converged early; objectives differ, so only the shapes compare."
         )
+        yield picture(figure, "How learning converges", words, "half")
+
+
+def _some_rows(table: UserTable) -> tuple[NDArray[np.float64], NDArray[Any], pd.DataFrame]:
+    """Some rows, of every class its share, as numbers in [0, 1], their labels, and the rows themselves."""
+    rows = proportional_sample(table.y, MAP_ROWS)
+    part = take(table.x, rows)
+    return minmax_scale(TableEncoder().fit_transform(part)), table.y[rows], part
+
+
+class Plane(NamedTuple):
+    """Points (n, 2) to draw, their labels, and the names of the axes; principal axes if ``is_projected``."""
+
+    points: NDArray[np.float64]
+    y: NDArray[Any]
+    names: tuple[str, ...]
+    is_projected: bool
+
+    def name_axes(self, axes: Axes) -> None:
+        """Write the names on the axes."""
+        axes.set(xlabel=plain(self.names[0]), ylabel=plain(self.names[1]))
+
+
+def _plane(table: UserTable) -> Plane | None:
+    """Two numeric features without gaps as they are, others on their two principal axes; ``None`` for one feature."""
+    x, y, part = _some_rows(table)
+    if x.shape[1] < 2:
+        return None
+    are_numbers = all(dtype == np.float64 for dtype in table.x.dtypes)
+    if table.x.shape[1] == 2 and are_numbers and table.x.notna().to_numpy().all():
+        return Plane(part.to_numpy(), y, table.features, False)
+    names = ("first principal axis", "second principal axis")
+    return Plane(PCA(2, svd_solver="full").fit_transform(x), y, names, True)
+
+
+@section(
+    "What was learned, in two dimensions",
+    "The color says which class is most probable; it is pale where the learner is unsure. Points are data.",
+    task="classification",
+)
+def probability_maps(result: ComparisonResult, method: str | None) -> Content:
+    """Class probabilities over two columns or two projections."""
+    plane = _plane(result.table)
+    if plane is None:
+        return
+    if plane.is_projected:
+        yield (
+            "<p>These data are more than two numbers, so each learner was learned again on their two principal axes: "
+            "the maps show its character, not its accuracy.</p>"
+        )
+    classes, numbers = np.unique(plane.y, return_inverse=True)
+    names = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in map(str, classes)]
+    scaler = MinMaxScaler().fit(plane.points)
+
+    def scaled(points: NDArray[np.float64]) -> pd.DataFrame:
+        return pd.DataFrame(scaler.transform(points), columns=["u", "v"])
+
+    seconds = {row.method: row.seconds for row in result.finished_rows}
+    candidates = dict.fromkeys([method, "default", "median heuristic", "rademacher 4e/n", "svc grid", "evidence"])
+    for name in [m for m in candidates if m is not None and seconds.get(m, math.inf) < REFIT_SECONDS][:4]:
+        model = result.learners[name].for_tables().fit(scaled(plane.points), plane.y)
+
+        def probabilities(points: NDArray[Any], model: Any = model) -> NDArray[np.float64]:
+            p = np.zeros((len(points), len(classes)))
+            p[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(scaled(points))
+            return p
+
+        figure, axes = new_figure(4.2, 3.1)
+        class_names = list(map(plain, names))
+        plot_probability_map(probabilities, plane.points, numbers, len(classes), class_names=class_names, ax=axes)
+        plane.name_axes(axes)
+        yield picture(figure, name, "", "quarter")
+
+
+@section(task="classification")
+def evidence_curve(result: ComparisonResult, method: str | None) -> Content:
+    """The evidence of the rows over the lengthscale."""
+    x = torch.as_tensor(_some_rows(result.table)[0])
+    embedding, objective = inputs_model(x, kernel_class(result.settings.kernel))
+    median = float(median_distance(x))
+    lengthscales = np.geomspace(median / 20, median * 5, 30)
+    values = []
+    for lengthscale in lengthscales:
+        embedding.kernel.lengthscale = lengthscale
+        with torch.no_grad():
+            values.append(-objective(embedding, x).item())
+    maxima = local_maxima(embedding, objective, x, num_points=15, progress=False)
+    tops = [maximum.parameters["kernel.lengthscale"].item() for maximum in maxima]
+    figure, axes = new_figure(5.0, 3.2)
+    plot_evidence_curve(lengthscales, np.array(values), median=median, maxima=tops, ax=axes)
+    words = (
+        "How well a Bayesian kernel embedding explains the inputs alone, for every common lengthscale. The learner "
+        "“evidence of inputs” takes the highest maximum; the median heuristic takes the dashed line."
+    )
+    yield picture(figure, "Lengthscale by evidence, labels unseen", words, "half")
 
 
 @section(task="classification")
@@ -263,10 +233,34 @@ def posterior_draws(result: ComparisonResult, method: str | None) -> Content:
     for ax, (name, values) in zip(axes[:, 0], draws.items(), strict=True):
         plot_draws(values, name, ax=ax)
     axes[-1, 0].set_xlabel("draw")
-    yield picture(
-        figure,
-        "Draws of the hyperparameters",
+    words = (
         "NUTS in the first fold: one line for each parameter. A trace without trend has forgotten its start; its width "
-        "is what the data leave open.",
-        "half",
+        "is what the data leave open."
     )
+    yield picture(figure, "Draws of the hyperparameters", words, "half")
+
+
+@section(task="classification")
+def witness(result: ComparisonResult, method: str | None) -> Content:
+    """The witness function of two classes."""
+    plane = _plane(result.table)
+    points, y = _some_rows(result.table)[:2] if plane is None else plane[:2]
+    x = torch.as_tensor(points)
+    classes, counts = np.unique(y, return_counts=True)
+    first, second = classes[np.argsort(-counts, kind="stable")[:2]]
+    embedding, objective = inputs_model(x, kernel_class(result.settings.kernel))
+    maxima = local_maxima(embedding, objective, x, num_points=15, progress=False)
+    kernel = maxima[0].embedding.kernel if maxima else embedding.kernel
+    model = BayesianMeanEmbedding(kernel, noise="central-limit" if x.shape[1] == 1 else 0.1)
+    p, q = (x[torch.as_tensor(y == label)] for label in (first, second))
+    figure, axes = new_figure(5.0, 3.4)
+    plot_witness(Witness(model, p, q), ax=axes)
+    if plane is not None:
+        for sample, marker in ((p, "o"), (q, "x")):
+            axes.scatter(*sample.T.numpy(), s=9, c="black", marker=marker, linewidths=0.5)
+        plane.name_axes(axes)
+    words = (
+        f"The witness function between the two largest classes: orange where {first} (circles) is denser, purple where "
+        f"{second} (crosses) is. Its lengthscale was chosen by evidence, without the labels."
+    )
+    yield picture(figure, f"Where {first} and {second} differ", words, "half")

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from ..runner import last_step
-from .classifiers import SMOOTHNESS, kernel_class
+from .embedding_classifiers import SMOOTHNESS, kernel_class
 
 Features = Any
 """A matrix of numbers (n, d), or a pandas data frame with columns of any type."""
@@ -95,11 +95,11 @@ class Learner:
 
     def make(self) -> Any:
         """A new model for features that are encoded already."""
-        return _silent(_run(self.constructor))
+        return _built(self.constructor)
 
     def for_tables(self) -> Any:
         """A new model, with its encoding, that takes a data frame."""
-        return _silent(_run(self._pipeline))
+        return _built(self._pipeline)
 
     @property
     def _prediction(self) -> str:
@@ -113,9 +113,8 @@ class Learner:
     @property
     def code(self) -> str:
         """The lines that fit a data frame ``X`` with targets ``y`` as the comparison does, and predict ``X_new``."""
-        name = self._variable
-        lines = [*_imports(self._pipeline), "", f"{name} = {self._pipeline}", f"{name}.fit(X, y)"]
-        return "\n".join([*lines, self._prediction])
+        name, pipeline = self._variable, self._pipeline
+        return "\n".join([*_imports(pipeline), "", f"{name} = {pipeline}", f"{name}.fit(X, y)", self._prediction])
 
     def loading(self, path: str) -> str:
         """The code that loads the fitted model from ``path`` and predicts ``X_new``."""
@@ -141,14 +140,11 @@ def _imports(expression: str) -> list[str]:
     return sorted([*lines, *(f"from {module} import {', '.join(used)}" for module, used in modules.items())])
 
 
-def _run(expression: str) -> Any:
+def _built(expression: str) -> Any:
+    """A model without progress bars: the comparison has its own."""
     names: dict[str, Any] = {}
     exec("\n".join([*_imports(expression), f"model = {expression}"]), names)
-    return names["model"]
-
-
-def _silent(model: Any) -> Any:
-    """Without progress bars: the comparison has its own."""
+    model = names["model"]
     if "progress" in last_step(model).get_params(deep=False):
         last_step(model).set_params(progress=False)
     return model
@@ -159,17 +155,14 @@ def learners(task: str = "classification", kernel: str = "rbf") -> dict[str, Lea
     kernel_class(kernel)  # rejects unknown names
     if task not in {one.task for one in LEARNERS}:
         raise ValueError(f"There are no learners for the task {task!r}. Use 'classification' or 'regression'.")
-    make = f'kernel_class("{kernel}")'
-    fields = {"make": "", "smoothness": "", "default_kernel": "None"}
-    starts = ("paper_kernel", "median_kernel", "evidence_kernel")
-    fields.update({start: start for start in starts})
+    make, starts = f'kernel_class("{kernel}")', ("paper_kernel", "median_kernel", "evidence_kernel")
+    fields = {"make": "", "smoothness": "", "default_kernel": "None", **{start: start for start in starts}}
     if kernel != "rbf":
         fields = {start: f"partial({start}, make={make})" for start in starts}
-        fields["default_kernel"] = f"partial(scaled_kernel, make={make})"
-        fields.update(make=f", {make}", smoothness=str(SMOOTHNESS[kernel]))
-    return {
-        one.name: replace(one, constructor=one.constructor.format(**fields)) for one in LEARNERS if one.task == task
-    }
+        fields |= {"make": f", {make}", "smoothness": f", {SMOOTHNESS[kernel]}"}
+        fields |= {"default_kernel": f"partial(scaled_kernel, make={make})"}
+    own = (one for one in LEARNERS if one.task == task)
+    return {one.name: replace(one, constructor=one.constructor.format(**fields)) for one in own}
 
 
 def _rademacher(rate: str, default: bool = True, quick: bool = False) -> Learner:
@@ -216,29 +209,30 @@ CLASSIFIERS = (
         "ke.MulticlassEmbeddingClassifier({median_kernel}, ke.CrossValidationRisk(num_folds=5), calibrated=False)",
         quick=True),
     Learner("cen-1", Structure.NETWORK, "the paper's first network as feature map",
-        "NetworkClassifier(CEN_1)", default=False),
+        "PaperClassifier(CEN_1, 300, 0.01)", default=False),
     Learner("cen-2", Structure.NETWORK, "the paper's second network as feature map",
-        "NetworkClassifier(CEN_2)", default=False),
+        "PaperClassifier(CEN_2, 300, 0.01)", default=False),
     Learner("svc grid", Structure.SUPPORT_VECTORS,
         "scikit-learn's SVC (squared exponential), grid search, calibrated on folds",
-        "GridSearchedSVC(num_folds=3, search_rows=2000)"),
+        'ReferenceClassifier("svc")'),
     Learner("svc grid, pairwise", Structure.SUPPORT_VECTORS,
         "the same SVC with libsvm's pairwise probabilities",
-        "GridSearchedSVC(pairwise=True, num_folds=3, search_rows=2000)", default=False),
+        'ReferenceClassifier("svc, pairwise")', default=False),
     Learner("gpc", Structure.KERNEL_PER_CLASS, "scikit-learn's Gaussian process classifier, ARD kernel",
-        "LaplaceGPC({smoothness})"),
+        'ReferenceClassifier("gpc"{smoothness})'),
     Learner("dirichlet", Structure.KERNEL_PER_CLASS, "GPyTorch's Dirichlet classifier, ARD kernel",
-        "DirichletClassifier({smoothness})"),
+        'ReferenceClassifier("dirichlet"{smoothness})'),
     Learner("random forest", Structure.FOREST, "scikit-learn's random forest of 300 trees",
         "RandomForestClassifier(300, random_state=0)", encoding="numbers"),
     Learner("boosting", Structure.BOOSTED_TREES,
-        "scikit-learn's histogram gradient boosting with its defaults", "Boosting()", encoding="categories"),
+        "scikit-learn's histogram gradient boosting with its defaults", 'ReferenceClassifier("boosting")',
+        encoding="categories"),
     Learner("logistic", Structure.COEFFICIENTS, "scikit-learn's logistic regression, C by three folds",
-        "TunedLogistic()", encoding="standardized", quick=True),
-    Learner("catboost", Structure.BOOSTED_TREES, "CatBoost with its defaults (extra bench)", "CatBoost()",
-        encoding="categories", package="catboost"),
-    Learner("lightgbm", Structure.BOOSTED_TREES, "LightGBM with its defaults (extra bench)", "LightGBM()",
-        encoding="categories", default=False, package="lightgbm"),
+        'ReferenceClassifier("logistic")', encoding="standardized", quick=True),
+    Learner("catboost", Structure.BOOSTED_TREES, "CatBoost with its defaults (extra bench)",
+        'ReferenceClassifier("catboost")', encoding="categories", package="catboost"),
+    Learner("lightgbm", Structure.BOOSTED_TREES, "LightGBM with its defaults (extra bench)",
+        'ReferenceClassifier("lightgbm")', encoding="categories", default=False, package="lightgbm"),
 )  # fmt: skip
 
 _REGRESSORS = (
@@ -251,22 +245,21 @@ _REGRESSORS = (
         "one kernel by the evidence of the targets, as for a Gaussian process",
         "SingleKernelRegressor(ke.ConditionalEvidence())", quick=True),
     Learner("ridge", Structure.COEFFICIENTS,
-        "ridge regression, penalty and deviation by leave-one-out errors", "ProbabilisticRidge()",
-        encoding="standardized",
-        quick=True),
+        "ridge regression, penalty and deviation by leave-one-out errors", 'ReferenceRegressor("ridge")',
+        encoding="standardized", quick=True),
     Learner("gaussian process", Structure.KERNEL, "scikit-learn's Gaussian process, ARD kernel",
-        "GaussianProcess()", encoding="standardized"),
+        'ReferenceRegressor("gaussian process")', encoding="standardized"),
     Learner("random forest", Structure.FOREST,
-        "scikit-learn's random forest, with its out-of-bag residuals", "QuantileForest()", encoding="numbers"),
+        "scikit-learn's random forest, with its out-of-bag residuals", 'ReferenceRegressor("random forest")',
+        encoding="numbers"),
     Learner("quantile forest", Structure.FOREST, "a quantile regression forest (extra bench)",
-        "QuantileForestPackage()", encoding="numbers", package="quantile_forest"),
+        'ReferenceRegressor("quantile forest")', encoding="numbers", package="quantile_forest"),
     Learner("boosting", Structure.BOOSTED_TREES, "scikit-learn's histogram boosting of 19 quantiles",
-        "BoostedQuantiles()", encoding="categories"),
-    Learner("ngboost", Structure.BOOSTED_TREES,
-        "NGBoost with a normal distribution, 500 trees (extra bench)", "NGBoost()", encoding="numbers",
-        package="ngboost"),
+        'ReferenceRegressor("boosting")', encoding="categories"),
+    Learner("ngboost", Structure.BOOSTED_TREES, "NGBoost with a normal distribution, 500 trees (extra bench)",
+        'ReferenceRegressor("ngboost")', encoding="numbers", package="ngboost"),
     Learner("catboost", Structure.BOOSTED_TREES, "CatBoost with its own mean and variance (extra bench)",
-        "CatBoostGaussian()", encoding="categories", package="catboost"),
+        'ReferenceRegressor("catboost")', encoding="categories", package="catboost"),
 )  # fmt: skip
 
 LEARNERS = (*CLASSIFIERS, *(replace(one, task="regression") for one in _REGRESSORS))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,8 @@ from ...plots.style import ACCENT, OTHER
 from ...results import decimal
 from ...splits import cross_validation_folds
 from ..experiment import new_figure
-from .figures import REFIT_SECONDS, Content, html_table, importances, picture, section
 from .reading import series_type
+from .report import REFIT_SECONDS, Content, html_table, picture, section
 from .result import ComparisonResult
 from .tasks import LEVELS, Arrays
 
@@ -88,14 +89,12 @@ def fan(result: ComparisonResult, method: str | None) -> Content:
     axes.plot(place, quantiles[:, len(LEVELS) // 2], color=ACCENT, lw=1.2, drawstyle="steps-mid")
     axes.plot(place, arrays["truth"][order], "o", color="black", ms=3)
     axes.set(xlabel="held-out rows, by their predicted mean", ylabel="target", xticks=[])
-    yield picture(
-        figure,
-        "What was predicted, and what happened",
+    words = (
         f"{len(order)} held-out rows of “{method}”: the line is the predicted median, the bands hold half and nine "
         "tenths of each predicted distribution, points are what happened. A band that is wide in some places and "
-        "narrow in others says where the target is less certain.",
-        "wide",
+        "narrow in others says where the target is less certain."
     )
+    yield picture(figure, "What was predicted, and what happened", words, "wide")
 
 
 def pit(arrays: Arrays) -> NDArray[np.float64]:
@@ -158,6 +157,16 @@ def coverage_by_group(result: ComparisonResult, method: str | None) -> Content:
     yield html_table(["group by", "group", "rows", "coverage", "mean width"], lines)
 
 
+def importances(result: ComparisonResult) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """The columns and their importance to the default learner, the mean over folds; empty if it has none."""
+    folds = [fold for fold in result.folds("default") if "importance" in fold]
+    if not folds:
+        return np.array([]), np.array([])
+    names = folds[0]["importance_names"]
+    same = [fold["importance"] for fold in folds if fold["importance_names"].tolist() == names.tolist()]
+    return names, np.mean(same, axis=0)
+
+
 def _most_relevant(result: ComparisonResult, count: int) -> list[str]:
     names, share = importances(result)
     return [str(names[j]) for j in np.argsort(-share)[:count]]
@@ -177,15 +186,11 @@ def group_column(column: pd.Series) -> Groups:
         values = most if is_category else sorted(most)
         place = {cell: j for j, cell in enumerate(values)}
         return [*map(_text, values), "others"], np.array([place.get(cell, len(values)) for cell in column])
-    words: Callable[[float], str] = decimal
     if column.dtype.kind == "M":
-        column = (column - pd.Timestamp(0)) / pd.Timedelta(days=1)
-        words = _day
-    return _thirds(column.fillna(column.median()).to_numpy(dtype=np.float64), words)
-
-
-def _day(number: float) -> str:
-    return f"{pd.Timestamp(0) + pd.Timedelta(days=number):%Y-%m-%d}"
+        days = (column - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        first = pd.Timestamp(0)
+        return _thirds(days.fillna(days.median()).to_numpy(), lambda day: _text(first + pd.Timedelta(days=day)))
+    return _thirds(column.fillna(column.median()).to_numpy(dtype=np.float64), decimal)
 
 
 @section(
@@ -205,24 +210,21 @@ def influential_rows(result: ComparisonResult, method: str | None) -> Content:
             "regressor.influential_rows(X_new) for any row.</p>"
         )
         return
-    x, y, x_test, y_test = result.comparison.split(result.table, None, 0)
+    x, y, x_test, y_test = result.comparison.split(0)
     model = result.learners["default"].for_tables().fit(x, y)
     means = model.predict(x_test)
     middle = int(np.argsort(means)[len(y_test) // 2])
     (influential,) = model.influential_rows(x_test.iloc[[middle]], 6)
     names = _most_relevant(result, 4)
+    own = map(_text, x_test.iloc[middle][names])
     cells = [
-        ["the row to predict", "", decimal(y_test[middle]), *_texts(x_test, middle, names)],
+        ["the row to predict", "", decimal(y_test[middle]), *own],
         ["its predicted mean", "", decimal(means[middle]), *[""] * len(names)],
     ]
     for one in influential:
-        texts = _texts(x, one.number, names)
+        texts = map(_text, x.iloc[one.number][names])
         cells.append([f"training row {one.number}", f"{one.weight:.2f}", decimal(one.target), *texts])
     yield html_table(["row", "weight", "target", *names], cells)
-
-
-def _texts(frame: pd.DataFrame, row: int, names: Sequence[str]) -> list[str]:
-    return [_text(cell) for cell in frame.iloc[row][list(names)]]
 
 
 def _text(cell: object) -> str:

@@ -83,8 +83,11 @@ def rows_of(records: Sequence[Record], arrays: Callable[[Record], Arrays], task:
     """One row for each method, the lowest loss first, the ones left out last."""
     by_method = group(records, lambda record: record["method"])
     rows = [_row(str(method), folds, arrays, task) for method, folds in by_method.items()]
-    ranked = sorted((row for row in rows if row.finished), key=lambda row: row.loss.mean)
-    return [*_compared(ranked), *(row for row in rows if not row.finished)]
+    compared: list[Row] = []
+    for row in sorted((row for row in rows if row.finished), key=lambda row: row.loss.mean):
+        behind, pvalue = paired(row, compared[0]) if compared else (Estimate(0.0, math.nan), math.nan)
+        compared.append(row._replace(behind=behind, pvalue=pvalue))
+    return [*compared, *(row for row in rows if not row.finished)]
 
 
 def _row(method: str, records: Sequence[Record], arrays: Callable[[Record], Arrays], task: Task) -> Row:
@@ -132,18 +135,6 @@ def _mean(records: Sequence[Record], field: str) -> float:
     return float(column(present, field).mean()) if present else math.nan
 
 
-def _compared(ranked: list[Row]) -> list[Row]:
-    """Each row with its paired difference from the first, and the p-value of that."""
-    if not ranked:
-        return []
-    best = ranked[0]
-    compared = [best._replace(behind=Estimate(0.0, math.nan))]
-    for row in ranked[1:]:
-        difference, pvalue = paired(row, best)
-        compared.append(row._replace(behind=difference, pvalue=pvalue))
-    return compared
-
-
 def differences(row: Row, other: Row) -> NDArray[np.float64]:
     """The loss of ``row`` less that of ``other`` on the folds that both have, or on every row of a test table."""
     if row.folds is None or other.folds is None:
@@ -156,10 +147,10 @@ def paired(row: Row, best: Row) -> tuple[Estimate, float]:
     """The mean difference of their losses, its standard error with the correction above, and the p-value."""
     difference = differences(row, best)
     k, share = len(difference), 0.0 if row.folds is None else best.test_share
+    mean = float(difference.mean()) if k else math.nan
     if k < 2:
-        return Estimate(float(difference.mean()) if k else math.nan, math.nan), math.nan
+        return Estimate(mean, math.nan), math.nan
     error = math.sqrt((1.0 / k + share) * difference.var(ddof=1))
-    mean = float(difference.mean())
     if error == 0.0:
         return Estimate(mean, 0.0), 1.0 if mean == 0.0 else 0.0
     return Estimate(mean, error), float(2.0 * stats.t.sf(abs(mean) / error, k - 1))
@@ -180,11 +171,9 @@ def rule(task: Task = CLASSIFICATION) -> str:
 
 def is_tied(row: Row, best: Row) -> bool:
     """Within one standard error of the best row's mean loss, and not separated from it by the paired test."""
-    if row.method == best.method:
-        return True
     slack = 0.0 if math.isnan(best.loss.error) else best.loss.error
-    separated = not math.isnan(row.pvalue) and row.pvalue < LEVEL
-    return row.loss.mean <= best.loss.mean + slack and not separated
+    # a p-value that cannot be computed, NaN, separates nothing
+    return row.method == best.method or (row.loss.mean <= best.loss.mean + slack and not row.pvalue < LEVEL)
 
 
 class Recommendation(NamedTuple):
@@ -216,10 +205,9 @@ def recommend(rows: Sequence[Row], task: Task = CLASSIFICATION) -> Recommendatio
         raise ValueError("No learner finished. Raise --budget, or see the reasons in results.json.")
     best = done[0]
     tied = [row for row in done if is_tied(row, best)]
-    learners = task.learners()
-    order = list(learners)
-    simplest = min(tied, key=lambda row: (learners[row.method].structure.rank, order.index(row.method))).method
-    names = tuple(row.method for row in tied)
+    learners, names = task.learners(), tuple(row.method for row in tied)
+    # of equally simple ones the first in the order of the learners
+    simplest = min((name for name in learners if name in names), key=lambda name: learners[name].structure.rank)
     cut = [text for row in rows if (text := _cut(row, done[0].num_folds))]
     if len(done) == 1:
         why = ""
@@ -244,46 +232,45 @@ def _cut(row: Row, num_folds: int) -> str:
     return f"{row.method} {row.num_folds} of {num_folds} folds" if missed_folds else ""
 
 
-def tally(tables: Sequence[Sequence[Row]], learner: str, others: Sequence[str]) -> list[tuple[str, int, int, int]]:
-    r"""Each other learner, and on how many tables ``learner`` is ahead, within one standard error, and behind.
+class Standing(NamedTuple):
+    """One learner over several tables.
 
-    The error is that of the mean difference over folds, :math:`\operatorname{sd} / \sqrt k`. Tables on which one of the
-    two has no figures do not count.
+    Attributes:
+        tallies: by other learner, on how many tables it is ahead, within one standard error, and behind.
+        ranks: the rank of every learner, averaged over the tables on which all of them finished; empty without any.
+        num_tables: on how many it is compared with the best of the others.
+        num_level: on how many of these it is ahead or within one standard error.
+        worse: the tables on which its loss is more than 5 % higher, by number.
     """
-    tallies = []
+
+    tallies: dict[str, tuple[int, int, int]]
+    ranks: dict[str, float]
+    num_tables: int
+    num_level: int
+    worse: tuple[int, ...]
+
+
+def standing(tables: Sequence[Sequence[Row]], learner: str, others: Sequence[str]) -> Standing:
+    r"""``learner`` against ``others``; tables on which one of two has no figures do not count for them.
+
+    The error is that of the mean difference over folds, :math:`\operatorname{sd} / \sqrt k`.
+    """
+    finished_rows = [{row.method: row for row in rows if row.finished} for rows in tables]
+    tallies = {}
     for other in others:
-        pairs = [{row.method: row for row in rows if row.finished} for rows in tables]
-        signs = [sign(pair[learner], pair[other]) for pair in pairs if learner in pair and other in pair]
-        tallies.append((other, signs.count(-1), signs.count(0), signs.count(1)))
-    return tallies
-
-
-def mean_ranks(tables: Sequence[Sequence[Row]]) -> dict[str, float]:
-    """The rank of each learner, averaged over the tables on which all of them finished."""
-    names = list(dict.fromkeys(row.method for rows in tables for row in rows))
-    whole = [rows for rows in tables if {row.method for row in rows if row.finished} == set(names)]
-    if not whole:
-        return {}
-    ranks = np.array([[[row.method for row in rows].index(name) + 1 for name in names] for rows in whole])
-    return dict(zip(names, ranks.mean(axis=0).tolist(), strict=True))
-
-
-def against_best(tables: Sequence[Sequence[Row]], learner: str) -> tuple[int, int, tuple[int, ...]]:
-    """``learner`` against the best other one: on how many tables, on how many it is ahead or within one standard error,
-    and the tables (by number) on which its loss is more than 5 % higher."""
-    count = level = 0
-    worse = []
-    for number, rows in enumerate(tables):
-        done = {row.method: row for row in rows if row.finished}
-        ours = done.pop(learner, None)
-        if ours is None or not done:
-            continue
-        best = next(iter(done.values()))
-        count += 1
-        level += sign(ours, best) <= 0
-        if ours.loss.mean > 1.05 * best.loss.mean:
-            worse.append(number)
-    return count, level, tuple(worse)
+        signs = [sign(rows[learner], rows[other]) for rows in finished_rows if {learner, other} <= rows.keys()]
+        tallies[other] = (signs.count(-1), signs.count(0), signs.count(1))
+    names = [learner, *others]
+    places = [[list(rows).index(name) + 1 for name in names] for rows in finished_rows if rows.keys() == set(names)]
+    ranks = dict(zip(names, np.mean(places, axis=0).tolist(), strict=True)) if places else {}
+    pairs = {}  # with the best of the others, by table
+    for place, rows in enumerate(finished_rows):
+        best = next((row for name, row in rows.items() if name != learner), None)
+        if learner in rows and best is not None:
+            pairs[place] = rows[learner], best
+    level = sum(sign(ours, best) <= 0 for ours, best in pairs.values())
+    worse = tuple(place for place, (ours, best) in pairs.items() if ours.loss.mean > 1.05 * best.loss.mean)
+    return Standing(tallies, ranks, len(pairs), level, worse)
 
 
 def sign(row: Row, other: Row) -> int:

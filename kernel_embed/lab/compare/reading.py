@@ -1,21 +1,21 @@
-"""Files as tables: CSV and Parquet, the papers' data sets, and texts parsed as numbers or dates."""
+"""Files as tables: CSV and Parquet, texts parsed as numbers or dates, and tables as boosting takes them."""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 import pathlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold
+from sklearn.base import BaseEstimator, TransformerMixin
 
-from ...tabular import ColumnEncoder, DateEncoder, NumberEncoder, TextEncoder, column_type
+from ...tabular import ColumnEncoder, DateEncoder, NumberEncoder, TextEncoder, column_encoders, column_type
 from ...tabular.column_types import number
 
 EXACT_NUMBERS: dict[str, Any] = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
@@ -33,10 +33,29 @@ def read_frame(path: pathlib.Path) -> pd.DataFrame:
     if not path.is_file():
         raise FileNotFoundError(f"File not found: {path}. Check the path.")
     frame = _read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _read_csv(path)
-    repeated = sorted(set(frame.columns[frame.columns.duplicated()]))
-    if repeated:
-        raise ValueError(f"Several columns of {path} have the same name: {listed(repeated)}. Rename them.")
-    return frame
+    return with_names(frame, list(map(str, frame.columns)), str(path))
+
+
+def frame_of(X: Any) -> pd.DataFrame:
+    """``X`` as a data frame with at least one column and different names; the columns of a matrix are x0, x1, …"""
+    try:
+        frame = X.to_pandas() if hasattr(X, "to_pandas") else pd.DataFrame(X)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(
+            f"X is neither a data frame nor a matrix but {type(X).__name__} ({error}). Give it two dimensions."
+        ) from error
+    if frame.shape[1] == 0:
+        raise ValueError(f"X has no columns (shape {frame.shape}). Give at least one feature.")
+    is_named = hasattr(X, "to_pandas") or isinstance(X, pd.DataFrame | dict)
+    names = map(str, frame.columns) if is_named else (f"x{j}" for j in range(frame.shape[1]))
+    return with_names(frame, list(names), "X")
+
+
+def with_names(frame: pd.DataFrame, names: list[str], where: str) -> pd.DataFrame:
+    """The frame under these names of its columns, which must differ."""
+    if repeated := sorted({name for name, count in Counter(names).items() if count > 1}):
+        raise ValueError(f"Several columns of {where} have the same name: {listed(repeated)}. Rename them.")
+    return frame.set_axis(names, axis=1)
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
@@ -106,12 +125,11 @@ def _read_parquet(path: pathlib.Path) -> pd.DataFrame:
     except ImportError as error:
         raise ImportError(f"Parquet files need pyarrow: pip install 'kernel-embed[parquet]' ({path}).") from error
     try:
-        frame = parquet.read_table(path).to_pandas()
+        return parquet.read_table(path).to_pandas()
     except (ArrowException, OSError) as error:
         raise ValueError(
             f"{path} is not a Parquet file ({error}). Write it with DataFrame.to_parquet, or give a CSV file."
         ) from error
-    return frame.rename(columns=str)
 
 
 MOSTLY = 0.9
@@ -201,89 +219,34 @@ def _finite(values: pd.Series, notes: Notes) -> pd.Series:
     return values
 
 
-ENVIRONMENT_VARIABLE = "KERNEL_EMBED_DATA"
+class Categories(TransformerMixin, BaseEstimator):
+    """Numbers unchanged, with missing values, and texts as pandas' categories: for boosting that takes both.
 
-OPENML = {
-    "banknote": ("banknote-authentication", 1),
-    "breastcancer": ("breast-w", 1),
-    "diabetes": ("diabetes", 1),
-    "ecoli": ("ecoli", 1),
-    "ionosphere": ("ionosphere", 1),
-    "musk": ("clean1", 1),
-    "robot": ("wall-robot-navigation", 1),
-    "segment": ("segment", 1),
-    "vertebral": ("vertebra-column", 1),
-    "waveform": ("waveform-5000", 1),
-    "wine": ("wine", 1),
-    "yeast": ("yeast", 4),
-}
-"""Names and versions on OpenML; the copies there may differ in row order from the papers'."""
-
-
-def data_directory(directory: str | os.PathLike[str] | None = None) -> pathlib.Path | None:
-    """The directory of data sets: the one given, else the environment variable, else ``None``."""
-    place = directory if directory is not None else os.environ.get(ENVIRONMENT_VARIABLE)
-    return pathlib.Path(place) if place else None
-
-
-def load_table(name: str, directory: str | os.PathLike[str] | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Features and labels of the rows without an empty cell of the data set ``name`` (``"wine"``, ``"ecoli"``, …).
-
-    It is ``NAME.csv`` (the target is the last column) in the data directory, or fetched from OpenML without one.
+    A column has at most 250 categories; rarer ones count as missing.
     """
-    place = data_directory(directory)
-    if place is None:
-        x, y = _fetch(name)
-    else:
-        if pathlib.PurePath(name).name != name or "\\" in name:
-            raise ValueError(f"{name!r} is a path, not the name of a data set. Give its directory with --data.")
-        path = place / f"{name}.csv"
-        if not path.exists():
-            stems = ", ".join(sorted(p.stem for p in place.glob("*.csv"))) or "none"
-            raise FileNotFoundError(f"File not found: {path}. Data sets there: {stems}.")
-        cells = pd.read_csv(path, dtype=str, keep_default_na=False).to_numpy(dtype=str)
-        x, y = np.where(cells == "", "nan", cells)[:, :-1].astype(np.float64), cells[:, -1]
-    complete = np.isfinite(x).all(axis=1)
-    return x[complete], y[complete]
 
+    def fit(self, X: pd.DataFrame, y: object = None) -> Categories:
+        """Store the types of the columns, and their categories."""
+        types = {name: series_type(X[name]) for name in X.columns}
+        self.types_ = {name: kind.__name__ for name, kind in types.items()}
+        self.categories_ = {
+            name: sorted(X[name].value_counts().index[:250], key=str)
+            for name, kind in types.items()
+            if kind.is_category
+        }
+        self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+        return self
 
-def _fetch(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    from sklearn.datasets import fetch_openml
+    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
+        """The same columns; an unknown category is missing."""
+        return pd.DataFrame({name: self._column(X[name]) for name in X.columns}, index=X.index)
 
-    if name not in OPENML:
-        raise ValueError(
-            f"Data set {name!r} has no known name on OpenML. Give the directory that holds {name}.csv with --data or "
-            f"in {ENVIRONMENT_VARIABLE}."
-        )
-    title, version = OPENML[name]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it tries again
-            bunch = fetch_openml(title, version=version, as_frame=False, n_retries=1)
-    except OSError as error:
-        raise OSError(
-            f"The data set {name!r} could not be fetched from OpenML ({error}). Without a network, give the directory "
-            f"that holds {name}.csv with --data or in {ENVIRONMENT_VARIABLE}; kernel-embed reproduce --list names all "
-            "files of an experiment."
-        ) from error
-    return np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target)
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
+        """The names of the columns, which are those of the table."""
+        return self.feature_names_in_
 
-
-def scaled(x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Features in [0, 1] on ``x``, and the same change of ``x_test``; constant columns become zero on ``x``."""
-    low, high = x.min(axis=0), x.max(axis=0)
-    spread = np.where(high > low, high - low, 1.0)
-    return (x - low) / spread, y, (x_test - low) / spread, y_test
-
-
-def paper_folds(x: NDArray[np.float64], y: NDArray[Any], num_folds: int = 10) -> Iterator[tuple[NDArray[Any], ...]]:
-    """The papers' protocol: features scaled to [0, 1], rows permuted with seed 0, then consecutive folds.
-
-    Yields (x_train, y_train, x_test, y_test).
-    """
-    x = scaled(x, y, x, y)[0]
-    # the stream of the legacy generator, because the published figures were made with it
-    order = np.random.RandomState(0).permutation(len(y))
-    x, y = x[order], y[order]
-    for train, test in KFold(num_folds).split(x):
-        yield x[train], y[train], x[test], y[test]
+    def _column(self, cells: pd.Series) -> pd.Series:
+        if cells.name in self.categories_:
+            return pd.Series(pd.Categorical(cells, self.categories_[cells.name]), index=cells.index)
+        encoder = next(one for one in column_encoders.COLUMN_TYPES if one.__name__ == self.types_[cells.name])
+        return pd.Series(encoder.values(cells.to_numpy(), cells.name), index=cells.index)

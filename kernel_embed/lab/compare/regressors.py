@@ -1,141 +1,37 @@
-"""Regressors that predict distributions, behind one interface.
+"""Regressors that predict distributions: one kernel, and those of other libraries.
 
-Each has ``fit``, ``predict``, ``predict_quantile(X, q)``, ``predict_interval(X, coverage)`` and ``crps(X, y)``.
+Each of the latter is an entry of :data:`REGRESSORS`, a function that fits a model and one that predicts with it, and
+becomes an estimator by its name, as in ``ReferenceRegressor("catboost")``.
 """
 
 from __future__ import annotations
 
-import abc
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import RidgeCV
 
 from ...embeddings import ConditionalEmbedding, ConditionedEmbedding, Distribution
-from ...embeddings.recalibration import Recalibration
+from ...embeddings.conformal import Recalibration
 from ...kernels import default_kernel
 from ...learning import fit
 from ...objectives import LeaveOneOutScore, Objective
+from .embedding_classifiers import Array, tensor
+from .reference_classifiers import catboost_frame, fit_catboost, optional
 from .tasks import LEVELS, pinball
 
-Array = NDArray[np.float64]
 
-
-class PredictiveRegressor(RegressorMixin, BaseEstimator, abc.ABC):
-    """A regressor with a predictive distribution for each row."""
-
-    @abc.abstractmethod
-    def predict(self, X: Any) -> Array:
-        """Means, ``(n,)``."""
-
-    @abc.abstractmethod
-    def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
-        """Quantiles, ``(n, len(q))``, which do not cross."""
-
-    @abc.abstractmethod
-    def crps(self, X: Any, y: Array) -> Array:
-        """The CRPS of each row, ``(n,)``."""
-
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Central intervals, ``(n, 2)``."""
-        return self.predict_quantile(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
-
-
-class GaussianRegressor(PredictiveRegressor):
-    """A normal distribution for each row, from the means and standard deviations of a subclass."""
-
-    @abc.abstractmethod
-    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
-        """Means and standard deviations, ``(n,)`` each."""
-
-    def predict(self, X: Any) -> Array:
-        """The means."""
-        return self.mean_and_scale(X)[0]
-
-    def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
-        """mean + scale · Φ⁻¹(q)."""
-        mean, scale = self.mean_and_scale(X)
-        return np.asarray(mean[:, None] + scale[:, None] * norm.ppf(np.atleast_1d(q)))
-
-    def crps(self, X: Any, y: Array) -> Array:
-        """scale · (z(2Φ(z) − 1) + 2φ(z) − 1/√π), z = (y − mean)/scale."""
-        mean, scale = self.mean_and_scale(X)
-        z = (y - mean) / scale
-        return np.asarray(scale * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi)))
-
-
-class QuantileRegressor(PredictiveRegressor):
-    """Quantiles for each row, from those of a subclass at :data:`LEVELS`."""
-
-    @abc.abstractmethod
-    def quantiles(self, X: Any) -> Array:
-        """At :data:`LEVELS`, ``(n, 100)``, in order."""
-
-    def predict(self, X: Any) -> Array:
-        """The mean over the levels."""
-        return np.asarray(self.quantiles(X).mean(axis=1))
-
-    def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
-        """Between the levels by interpolation."""
-        return np.stack([np.interp(np.atleast_1d(q), LEVELS, row) for row in self.quantiles(X)])
-
-    def crps(self, X: Any, y: Array) -> Array:
-        """2 ∫ pinball loss."""
-        return np.asarray(2.0 * pinball(self.quantiles(X), LEVELS, y).mean(axis=1))
-
-
-def floats(x: ArrayLike) -> Array:
-    """``x`` as float64."""
-    return np.asarray(x, dtype=np.float64)
-
-
-class ProbabilisticRidge(GaussianRegressor):
-    """Ridge regression; its penalty, and one deviation for all rows, by leave-one-out errors."""
-
-    def fit(self, X: Any, y: ArrayLike) -> ProbabilisticRidge:
-        """Choose among nineteen penalties."""
-        self.unit_ = float(floats(y).std()) or 1.0
-        ridge = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True)
-        self.model_ = ridge.fit(floats(X), floats(y) / self.unit_)
-        least = self.model_.cv_results_.mean(axis=0).min()
-        self.scale_ = self.unit_ * float(np.sqrt(least)) or 1e-12
-        return self
-
-    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
-        """The line, and the deviation."""
-        mean = self.unit_ * np.asarray(self.model_.predict(floats(X)))
-        return mean, np.full(len(mean), self.scale_)
-
-
-class GaussianProcess(GaussianRegressor):
-    """scikit-learn's Gaussian process with one lengthscale for each input, by evidence from two starts."""
-
-    def fit(self, X: Any, y: ArrayLike) -> GaussianProcess:
-        """Maximize the evidence."""
-        x = floats(X)
-        kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
-        process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
-        with warnings.catch_warnings():
-            # a lengthscale at its bound belongs to an irrelevant column
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model_ = process.fit(x, floats(y))
-        return self
-
-    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
-        """The posterior, noise included."""
-        mean, scale = self.model_.predict(floats(X), return_std=True)
-        return mean, scale
-
-
-class SingleKernelRegressor(PredictiveRegressor):
+class SingleKernelRegressor(RegressorMixin, BaseEstimator):
     """The conditional embedding of a numeric target on one kernel, for features in [0, 1].
 
     Args:
@@ -147,7 +43,7 @@ class SingleKernelRegressor(PredictiveRegressor):
 
     def fit(self, X: Any, y: ArrayLike) -> SingleKernelRegressor:
         """Learn from targets with mean 0 and deviation 1."""
-        x, targets = torch.tensor(np.asarray(X, dtype=np.float64)), torch.tensor(np.asarray(y, dtype=np.float64))
+        x, targets = tensor(X), tensor(y)
         self.center_, self.scale_ = float(targets.mean()), float(targets.std(correction=0)) or 1.0
         standard = (targets - self.center_) / self.scale_
         self.embedding_ = ConditionalEmbedding(default_kernel(x)).double()
@@ -160,24 +56,178 @@ class SingleKernelRegressor(PredictiveRegressor):
         return self
 
     @torch.no_grad()
-    def distribution(self, X: Any) -> Distribution:
-        """The predictive distributions, calibrated on left-out rows, in the units of the target."""
-        standard = self.conditioned_.distribution(torch.tensor(np.asarray(X, dtype=np.float64)))
+    def distribution(self, X: Any) -> list[Distribution]:
+        """The predictive distributions of the one target, calibrated on left-out rows, in its units."""
+        standard = self.conditioned_.distribution(tensor(X))
         distribution = Distribution(self.center_ + self.scale_ * standard.support, standard.F)
-        return self.calibration_.recalibrated(distribution)
+        return [self.calibration_.recalibrated(distribution)]
 
     def predict(self, X: Any) -> Array:
         """Means."""
-        return self.distribution(X).mean.numpy()
+        return self.distribution(X)[0].mean.numpy()
 
     def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
-        """Quantiles."""
-        return self.distribution(X).quantile(torch.as_tensor(np.atleast_1d(np.asarray(q, dtype=np.float64)))).numpy()
+        """Quantiles, ``(n, len(q))``."""
+        return self.distribution(X)[0].quantile(tensor(np.atleast_1d(q))).numpy()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Intervals between quantiles; infinite with too few rows for the coverage."""
-        return self.calibration_.interval(self.distribution(X), coverage, guaranteed=False).numpy()
+        return self.calibration_.interval(self.distribution(X)[0], coverage, guaranteed=False).numpy()
 
-    def crps(self, X: Any, y: Array) -> Array:
-        """Exactly, for a step function."""
-        return self.distribution(X).crps(torch.tensor(y)).numpy()
+
+class Normal(NamedTuple):
+    """A normal distribution for each row."""
+
+    mean: Array
+    scale: Array
+
+    def quantile(self, q: Array) -> Array:
+        """mean + scale · Φ⁻¹(q), ``(n, len(q))``."""
+        return np.asarray(self.mean[:, None] + self.scale[:, None] * norm.ppf(q))
+
+    def crps(self, y: Array) -> Array:
+        """scale · (z(2Φ(z) − 1) + 2φ(z) − 1/√π), z = (y − mean)/scale."""
+        z = (y - self.mean) / self.scale
+        return np.asarray(self.scale * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi)))
+
+
+class Quantiles(NamedTuple):
+    """Quantiles at :data:`LEVELS` in order, ``(n, 100)``, and means."""
+
+    values: Array
+    mean: Array
+
+    def quantile(self, q: Array) -> Array:
+        """Between the levels by interpolation, ``(n, len(q))``."""
+        return np.stack([np.interp(q, LEVELS, row) for row in self.values])
+
+    def crps(self, y: Array) -> Array:
+        """2 ∫ pinball loss."""
+        return np.asarray(2.0 * pinball(self.values, LEVELS, y).mean(axis=1))
+
+
+class ReferenceRegressor(RegressorMixin, BaseEstimator):
+    """A regressor of another library with a predictive distribution for each row.
+
+    Args:
+        name: of an entry of :data:`REGRESSORS`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def fit(self, X: Any, y: ArrayLike) -> ReferenceRegressor:
+        """Fit the library's model."""
+        self.model_ = REGRESSORS[self.name][0](X, np.asarray(y, dtype=np.float64))
+        return self
+
+    def distribution(self, X: Any) -> Normal | Quantiles:
+        """The predictive distributions."""
+        return REGRESSORS[self.name][1](self.model_, X)
+
+    def predict(self, X: Any) -> Array:
+        """Means, ``(n,)``."""
+        return self.distribution(X).mean
+
+    def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
+        """Quantiles, ``(n, len(q))``, which do not cross."""
+        return self.distribution(X).quantile(np.atleast_1d(np.asarray(q, dtype=np.float64)))
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Central intervals, ``(n, 2)``."""
+        return self.predict_quantile(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
+
+
+def _floats(X: Any) -> Array:
+    return np.asarray(X, dtype=np.float64)
+
+
+def _fit_ridge(X: Any, y: Array) -> tuple[RidgeCV, float, float]:
+    """One of nineteen penalties for targets in units of their deviation, the unit, and one deviation for all rows.
+
+    Penalty and deviation are those of leave-one-out errors.
+    """
+    unit = float(y.std()) or 1.0
+    model = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True).fit(_floats(X), y / unit)
+    return model, unit, unit * float(np.sqrt(model.cv_results_.mean(axis=0).min())) or 1e-12
+
+
+def _ridge_normal(fitted: tuple[RidgeCV, float, float], X: Any) -> Normal:
+    model, unit, scale = fitted
+    mean = unit * np.asarray(model.predict(_floats(X)))
+    return Normal(mean, np.full(len(mean), scale))
+
+
+def _fit_process(X: Any, y: Array) -> GaussianProcessRegressor:
+    """One lengthscale for each input, by evidence from two starts."""
+    x = _floats(X)
+    kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
+    process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
+    with warnings.catch_warnings():
+        # a lengthscale at its bound belongs to an irrelevant column
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return process.fit(x, y)
+
+
+def _fit_forest(X: Any, y: Array) -> tuple[RandomForestRegressor, Array]:
+    """300 trees, and the quantiles of the out-of-bag residuals, which are added to the mean."""
+    forest = RandomForestRegressor(300, oob_score=True, random_state=0).fit(X, y)
+    return forest, np.quantile(y - forest.oob_prediction_, LEVELS)
+
+
+def _forest_quantiles(fitted: tuple[RandomForestRegressor, Array], X: Any) -> Quantiles:
+    mean = np.asarray(fitted[0].predict(X))
+    return Quantiles(mean[:, None] + fitted[1], mean)
+
+
+def _fit_quantile_forest(X: Any, y: Array) -> Any:
+    make = optional("quantile_forest").RandomForestQuantileRegressor
+    return make(300, min_samples_leaf=3, random_state=0).fit(_floats(X), y)
+
+
+def _leaf_quantiles(forest: Any, X: Any) -> Quantiles:
+    """Quantiles of the training targets in the same leaves, and the forest's own mean."""
+    values, mean = (np.asarray(forest.predict(_floats(X), quantiles=q)) for q in (list(LEVELS), "mean"))
+    return Quantiles(values, mean)
+
+
+BOOSTED_LEVELS = np.linspace(0.05, 0.95, 19)
+
+
+def _fit_boosted_quantiles(X: Any, y: Array) -> list[HistGradientBoostingRegressor]:
+    """One model of the pinball loss for each of 19 levels."""
+    settings = {"loss": "quantile", "random_state": 0, "categorical_features": "from_dtype"}
+    return [HistGradientBoostingRegressor(quantile=q, **settings).fit(X, y) for q in BOOSTED_LEVELS]
+
+
+def _boosted_quantiles(models: list[HistGradientBoostingRegressor], X: Any) -> Quantiles:
+    """Sorted, interpolated between the levels, and constant beyond the outermost ones."""
+    own = np.sort(np.stack([model.predict(X) for model in models], axis=1), axis=1)
+    values = np.stack([np.interp(LEVELS, BOOSTED_LEVELS, row) for row in own])
+    return Quantiles(values, values.mean(axis=1))
+
+
+def _fit_ngboost(X: Any, y: Array) -> Any:
+    return optional("ngboost").NGBRegressor(n_estimators=500, verbose=False, random_state=0).fit(_floats(X), y)
+
+
+def _ngboost_normal(model: Any, X: Any) -> Normal:
+    parameters = model.pred_dist(_floats(X)).params
+    return Normal(parameters["loc"], parameters["scale"])
+
+
+def _catboost_normal(model: Any, X: Any) -> Normal:
+    mean, variance = np.asarray(model.predict(catboost_frame(X))).T
+    return Normal(mean, np.sqrt(variance))
+
+
+REGRESSORS: dict[str, tuple[Callable[[Any, Array], Any], Callable[[Any, Any], Normal | Quantiles]]] = {
+    "ridge": (_fit_ridge, _ridge_normal),
+    "gaussian process": (_fit_process, lambda model, X: Normal(*model.predict(_floats(X), return_std=True))),
+    "random forest": (_fit_forest, _forest_quantiles),
+    "quantile forest": (_fit_quantile_forest, _leaf_quantiles),
+    "boosting": (_fit_boosted_quantiles, _boosted_quantiles),
+    "ngboost": (_fit_ngboost, _ngboost_normal),
+    "catboost": (lambda X, y: fit_catboost(X, y, "Regressor"), _catboost_normal),
+}
+"""By name: fit, and predict distributions."""

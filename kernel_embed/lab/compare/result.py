@@ -1,124 +1,30 @@
-"""``ke.compare``, and its result: the ranking, predictions, fitted learners, figures and report."""
+"""The result of a comparison: its ranking, predictions, fitted learners, figures and report, and its printed tables."""
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import pathlib
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ...results import Results
-from ...validation import check_count, check_number
+from ...results import table
 from ..runner import finished
-from .comparison import KEY, Comparison, Settings, TablePair
-from .tables import UserTable, frame_of, read_user_table, table_of
-from .tasks import TASKS, Arrays
+from .ranking import Recommendation, Row, is_tied, recommend, rows_of, rule, standing
+from .tables import UserTable
+from .tasks import CLASSIFICATION, TASKS, Arrays, Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from .ranking import Recommendation, Row
-
-
-def compare(
-    X: Any,
-    y: ArrayLike | str | None = None,
-    *,
-    methods: Sequence[str] | None = None,
-    test: tuple[Any, ArrayLike] | None = None,
-    folds: int = 5,
-    seed: int = 0,
-    budget: float | None = 90.0,
-    kernel: str = "rbf",
-    drop: Sequence[str] = (),
-    name: str | None = None,
-    task: str | None = None,
-    out: str | os.PathLike[str] | None = None,
-    progress: bool | None = None,
-) -> ComparisonResult:
-    """Compare learners on one table, scored on held-out rows.
-
-    Args:
-        X: a data frame of pandas or polars, a matrix, or the path of a CSV or Parquet file.
-        y: labels or numbers, or the name of their column; with a path, ``None`` takes the column ``target``,
-            else the last.
-        methods: names of learners, listed by ``kernel-embed compare --help``; by default those that are installed.
-        test: features and labels to score on, instead of folds.
-        folds: of the cross validation.
-        seed: of the folds.
-        budget: CPU seconds for one learner, all folds together; one that would take longer is fitted to a part of
-            the rows. ``None`` for no limit.
-        kernel: of the learners that take one: ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``.
-        drop: columns to leave out.
-        name: of the table, for printing.
-        task: ``"classification"`` or ``"regression"``; ``None`` takes numbers of many values for regression.
-        out: a directory for ``results.json`` and the predictions; what an earlier run finished there is reused.
-            ``None`` keeps them in memory.
-        progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
-
-    Returns:
-        The ranking, the predictions, the fitted learners and the report.
-
-    Raises:
-        TypeError: if ``methods`` is not a list of names, or ``folds`` or ``seed`` is not a whole number.
-        ValueError: if ``folds`` is below 2, ``seed`` is negative, or ``budget`` is not positive.
-        OSError: if the results cannot be written.
-
-    Example:
-        >>> from sklearn.datasets import load_iris
-        >>> iris = load_iris(as_frame=True)
-        >>> methods = ["median heuristic", "logistic"]
-        >>> compared = compare(iris.data, iris.target, methods=methods, folds=2)
-        >>> sorted(compared.ranking["learner"])
-        ['logistic', 'median heuristic']
-        >>> compared.fitted("logistic").predict(iris.data[:1])
-        array([0])
-    """
-    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
-        raise TypeError(f"methods must be a list of names, not {methods!r}. Give [{methods!r}], or None for all.")
-    folds, seed = check_count("folds", folds, 2), check_count("seed", seed, 0, 2**32 - 1)
-    if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
-        raise ValueError(f"budget must be positive, not {budget!r}. Give None for no limit.")
-    budget = None if budget is None else float(budget)
-    train = _table(X, y, name, drop, task)
-    test_table = None if test is None else table_of(*test, name="test", like=train)
-    names = tuple(methods or TASKS[train.task].methods())
-    settings = Settings(names, kernel, folds if test_table is None else 1, seed, budget, train.task)
-    (result,) = compare_tables([(train, test_table)], settings, None if out is None else pathlib.Path(out), progress)
-    return result
-
-
-def compare_tables(
-    tables: Sequence[TablePair], settings: Settings, out: pathlib.Path | None, progress: bool | None = None
-) -> list[ComparisonResult]:
-    """Run the cases missing in ``out``, and return the result of each table."""
-    results = Results(None if out is None else out / "results.json", KEY)
-    results.check_writable()
-    comparison = Comparison(results, settings, out)
-    comparison.run(tables, progress)
-    return [ComparisonResult(comparison, train, test) for train, test in tables]
-
-
-def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
-    if isinstance(X, str | os.PathLike):
-        if not (y is None or isinstance(y, str)):
-            raise ValueError("With a path, y must be the name of the target column, not labels.")
-        table = read_user_table(X, y, drop, task=task)
-        return table if name is None else table._replace(name=name)
-    if y is None:
-        raise ValueError("There are no labels. Give y=labels, or y='name of the column' with a DataFrame.")
-    if isinstance(y, str):
-        frame = frame_of(X)
-        if y not in frame.columns:
-            raise ValueError(f"X has no column {y!r}. Its columns are {', '.join(map(str, frame.columns))}.")
-        X, y = frame.drop(columns=y), frame[y]
-    return table_of(X, y, name or "table", drop, task=task)
+    from .comparison import Comparison
 
 
 class ComparisonResult:
@@ -138,16 +44,14 @@ class ComparisonResult:
         'logistic'
     """
 
-    def __init__(self, comparison: Comparison, table: UserTable, test: UserTable | None = None) -> None:
-        self.comparison, self.table, self.test = comparison, table, test
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison, self.table, self.test = comparison, comparison.table, comparison.test
         self.task, self.settings, self.learners = comparison.task, comparison.settings, comparison.learners
-        self.records = comparison.records(table)
+        self.records = comparison.records()
 
     @functools.cached_property
     def rows(self) -> list[Row]:
         """One row for each learner, the best first."""
-        from .ranking import rows_of
-
         return rows_of(self.records, self.comparison.arrays, self.task)
 
     @property
@@ -158,15 +62,11 @@ class ComparisonResult:
     @property
     def recommendation(self) -> Recommendation:
         """Which learner to use, which are tied with the best, and why."""
-        from .ranking import recommend
-
         return recommend(self.rows, self.task)
 
     @property
     def ranking(self) -> pd.DataFrame:
         """The rows as a data frame, the best first."""
-        from .ranking import is_tied
-
         best = self.rows[0]
         return pd.DataFrame(
             {
@@ -257,9 +157,90 @@ class ComparisonResult:
         return write_report([self], pathlib.Path(path), progress)
 
     def __str__(self) -> str:
-        from .summary import explanation, summary
-
-        return f"{summary(self.table, self.rows, self.task)}\n\n{explanation(len(self.rows) > 1, self.task)}"
+        return printed([self])
 
     def __repr__(self) -> str:
         return f"<ComparisonResult {self.table.name}: {len(self.rows)} learners>"
+
+
+def ranking_table(rows: Sequence[Row], task: Task, full: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: scores, paired difference from the best row, p-value, tie and cost; ``full`` for the report."""
+    columns = task.report_columns if full else (*task.columns, (task.loss_name, task.loss, 3, 1.0))
+    header = ["learner", *(title for title, *_ in columns), "behind best", "p", "tied", *_costs(rows[0], task, full)]
+    lines = []
+    for row in rows:
+        if not row.finished:
+            lines.append([row.method, *["–"] * (len(header) - 1)])
+            continue
+        scores = [
+            row.scores[name].text(digits, factor, with_error=full or name == task.loss)
+            for _, name, digits, factor in columns
+        ]
+        difference = [row.behind.text(), _number(row.pvalue, ".3f"), "tied" if is_tied(row, rows[0]) else ""]
+        if row.method == rows[0].method:
+            difference = [""] * 3
+        lines.append([row.method + ("*" if row.note else ""), *scores, *difference, *_costs(row, task, full).values()])
+    return header, lines
+
+
+def _costs(row: Row, task: Task, full: bool) -> dict[str, str]:
+    if not full:
+        return {"s": _number(row.seconds, ".1f")}
+    bound = {"bound": "vacuous" if row.bound >= 1.0 else _number(row.bound, ".2f")} if "bound" in task.terms else {}
+    costs = {"evals": _number(row.num_evaluations, ".0f"), "seconds": _number(row.seconds, ".2f")}
+    return {**bound, **costs, "MB": _number(row.megabytes, ".0f")}
+
+
+def printed(results: Sequence[ComparisonResult]) -> str:
+    """The tables of one comparison, each with its notes and recommendation, and the meaning of their columns."""
+    task, several = results[0].task, len(results[0].settings.methods) > 1
+    text = "\n\n\n".join(summary(result.table, result.rows, task) for result in results)
+    if len(results) > 2 and several:
+        text += f"\n\n\n{_overall(results, task)}"
+    words = (
+        f"{task.loss_words} Behind best is the paired difference from the first row, p its p-value, s the seconds of "
+        "one fit."
+    )
+    return f"{text}\n\n{_filled(f'{words} {rule(task)}' if several else words)}"
+
+
+def summary(data: UserTable, rows: Sequence[Row], task: Task = CLASSIFICATION) -> str:
+    """The table of one data set, its notes, and the recommendation."""
+    if not rows:
+        return f"{data.name}: nothing was finished"
+    lines = [heading(data), "", table(*ranking_table(rows, task))]
+    notes = [*(f"{row.method}: {row.note}" for row in rows if row.note), *data.notes]
+    lines += ["", *(_filled(f"* {note}", "  ") for note in notes)] if notes else []
+    if rows[0].finished:
+        advice = recommend(rows, task)
+        lines += ["", _filled(f"{advice.use} {advice.method!r} on these data. {advice.why}".strip())]
+    return "\n".join(lines)
+
+
+def _overall(results: Sequence[ComparisonResult], task: Task) -> str:
+    """Over several tables: how often the first method is ahead of each other one, and of the best of them."""
+    first, *others = results[0].settings.methods
+    overall = standing([result.rows for result in results], first, others)
+    ranks = {name: _number(overall.ranks.get(name, math.nan), ".2f") for name in (first, *others)}
+    rows = [[other, *map(str, counts), ranks[other]] for other, counts in overall.tallies.items()]
+    head = [f"{first} against", "ahead", "within 1 s.e.", "behind", "mean rank"]
+    share = (
+        f"{first} (mean rank {ranks[first]}) against the best of the others: ahead or within one standard error of the "
+        f"paired difference on {overall.num_level} of {overall.num_tables} tables; {task.loss_name} more than 5 % "
+        f"higher on {len(overall.worse)} ({', '.join(results[place].table.name for place in overall.worse) or 'none'})."
+    )
+    return f"{task.loss_name} over {len(results)} tables\n\n{table(head, rows)}\n\n{_filled(share)}"
+
+
+def heading(data: UserTable) -> str:
+    """``wine: 178 rows, 13 features, 3 classes``."""
+    n, d = data.x.shape
+    return f"{data.name}: {n} rows, {d} feature{'' if d == 1 else 's'}, {TASKS[data.task].describe(data.y)}"
+
+
+def _number(value: float, form: str) -> str:
+    return "–" if math.isnan(value) else f"{value:{form}}"
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 80, subsequent_indent=indent)

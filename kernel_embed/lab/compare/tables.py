@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ...tabular.encoder import TableEncoder, label_array
-from .reading import INFINITE, LARGEST, Notes, listed, read_frame, typed
+from .reading import INFINITE, LARGEST, SUFFIXES, Notes, frame_of, listed, read_frame, typed
 from .tasks import TASKS
 
 MOST_FRACTIONS = 20
@@ -76,10 +76,7 @@ def table_of(
 
     ``like`` is the training table if this one holds the test rows.
     """
-    frame = frame_of(X).rename(columns=str).infer_objects().reset_index(drop=True)
-    if frame.columns.duplicated().any():
-        repeated = sorted(set(map(str, frame.columns[frame.columns.duplicated()])))
-        raise ValueError(f"Several columns have the same name: {listed(repeated)}. Rename them.")
+    frame = frame_of(X).infer_objects().reset_index(drop=True)
     try:
         labels = pd.Series(np.asarray(label_array(y)).ravel(), name="target").infer_objects()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -87,20 +84,6 @@ def table_of(
     if len(labels) != len(frame):
         raise ValueError(f"X has {len(frame)} rows, but y has {len(labels)} labels. Give one label for each row.")
     return _table(name, _without(frame, drop, name), labels, like, task)
-
-
-def frame_of(X: Any) -> pd.DataFrame:
-    """Convert ``X`` to a data frame with at least one column; the columns of a matrix are x0, x1, …"""
-    try:
-        frame = X.to_pandas() if hasattr(X, "to_pandas") else pd.DataFrame(X)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(
-            f"X is neither a data frame nor a matrix but {type(X).__name__} ({error}). Give it two dimensions."
-        ) from error
-    if frame.shape[1] == 0:
-        raise ValueError(f"X has no columns (shape {frame.shape}). Give at least one feature.")
-    is_named = hasattr(X, "to_pandas") or isinstance(X, pd.DataFrame | dict)
-    return frame if is_named else frame.set_axis([f"x{j}" for j in range(frame.shape[1])], axis=1)
 
 
 def read_user_table(
@@ -129,6 +112,32 @@ def read_user_table(
     return _table(path.stem, _without(frame.drop(columns=target), drop, str(path)), frame[target], like, task)
 
 
+def read_directory(
+    directory: pathlib.Path, names: Sequence[str] | None, target: str | None, drop: Sequence[str], task: str | None
+) -> tuple[list[UserTable], list[str]]:
+    """The tables of a directory, all of one task, or those with these ``names``; and a line for each rejected one."""
+    paths = {path.stem: path for path in sorted(directory.iterdir()) if path.suffix.lower() in SUFFIXES}
+    names = names or list(paths)
+    missing = [name for name in names if name not in paths]
+    if missing or not names:
+        raise FileNotFoundError(
+            f"No {', '.join(missing) or 'table'} in {directory}. Tables there: {', '.join(paths) or 'none'}."
+        )
+    tables, rejected = [], []
+    for name in names:
+        try:
+            tables.append(read_user_table(paths[name], target, drop, task=task))
+        except (ValueError, OSError, ImportError) as error:
+            rejected.append(f"{paths[name].name}: {' '.join(str(error).split())}")
+    if not tables:
+        raise ValueError(f"There is no table to learn from in {directory}. {' '.join(rejected)}")
+    # A comparison has one task: classification if any table has classes.
+    task = min(table.task for table in tables)
+    others = [table.name for table in tables if table.task != task]
+    rejected += [f"{name}: not a target for {task}; name it with --datasets and --task" for name in others]
+    return [table for table in tables if table.task == task], rejected
+
+
 def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFrame:
     unknown = [name for name in drop if name not in frame.columns]
     if unknown:
@@ -142,24 +151,28 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | N
     if task not in TASKS:
         raise ValueError(f"Unknown task {task!r}. Choose {' or '.join(map(repr, TASKS))}.")
     has_label = cells.notna().to_numpy()
-    notes = []
+    notes: list[str] = []
     if not has_label.all():
         notes = [f"{int((~has_label).sum())} of {len(has_label)} rows dropped: no label in {cells.name}"]
     attributes = frame.attrs
     frame, cells = frame[has_label].reset_index(drop=True), cells[has_label].infer_objects()
     frame.attrs = attributes
-    labels = _numbers(cells, name) if TASKS[task].kind == "regression" else _labels(cells)
+    labels = _targets(cells, name, TASKS[task].kind == "regression")
     if like is not None:
         return UserTable(name, _columns_like(name, frame, like), _labels_like(name, labels, like), tuple(notes), task)
     if len(labels) == 0:
         raise ValueError(f"No row of {name} has a label. Name another target.")
-    x, column_notes = usable_columns(frame)
+    x, column_notes = _usable_columns(frame)
     if x.empty and len(frame) >= FEWEST_ROWS:
         raise ValueError(f"{name} has no useful column: {'; '.join(column_notes)}. Keep a column that varies.")
-    return UserTable(name, x, labels, (*notes, *column_notes, *_missing(x), *_check_target(name, labels, task)), task)
+    missing = x.isna()
+    if names := [str(column) for column in x.columns[missing.any()]]:
+        count = int(missing.any(axis=1).sum())
+        column_notes.append(f"missing cells in {count} {'row' if count == 1 else 'rows'}, in {listed(names)}")
+    return UserTable(name, x, labels, (*notes, *column_notes, *_check_target(name, labels, task)), task)
 
 
-def usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def _usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """``raw`` with every column typed, without those that :class:`TableEncoder` drops; and notes on the changes."""
     read_as: Notes = {}
     numbers = raw.select_dtypes(include=["number", "bool"], exclude=["timedelta"])
@@ -210,22 +223,18 @@ def _as_floats(cells: pd.Series) -> pd.Series:
         return pd.to_numeric(cells.map(str), errors="coerce").astype(np.float64)
 
 
-def _numbers(cells: pd.Series, name: str) -> NDArray[Any]:
-    values: NDArray[Any] = _as_floats(cells).to_numpy()
-    text = np.isnan(values)
-    if text.any():
-        raise ValueError(
-            f"The target of {name} is not a number in every row: {cells[text].iloc[0]!r}. For classes use "
-            "--task classification, or task='classification'."
-        )
-    if np.isinf(values).any():
-        raise ValueError(f"The target of {name} is infinite in some rows. Make such cells empty.")
-    return values
-
-
-def _labels(cells: pd.Series) -> NDArray[Any]:
-    """Whole numbers if all of them are, otherwise text."""
+def _targets(cells: pd.Series, name: str, are_numbers: bool) -> NDArray[Any]:
+    """Numbers; or labels, as whole numbers if all of them are, otherwise as text."""
     values = _as_floats(cells)
+    if are_numbers:
+        if (text := values.isna()).any():
+            raise ValueError(
+                f"The target of {name} is not a number in every row: {cells[text].iloc[0]!r}. For classes use "
+                "--task classification, or task='classification'."
+            )
+        if np.isinf(values).any():
+            raise ValueError(f"The target of {name} is infinite in some rows. Make such cells empty.")
+        return np.asarray(values)
     whole = len(values) and (np.abs(values) < 2**53).all() and (values % 1 == 0).all()
     if whole and not pd.api.types.is_bool_dtype(cells.dtype):
         return np.asarray(values.astype(np.int64))
@@ -239,15 +248,14 @@ def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.Da
         raise ValueError(
             f"{name} lacks columns of the training table: {listed(absent)}. Give both tables the same columns."
         )
-    columns = {}
-    for feature in reference.features:
-        values, dtype = typed(frame[feature], frame.attrs.get("delimiter", ";")), reference.x[feature].dtype
+    columns = {name: typed(frame[name], frame.attrs.get("delimiter", ";")) for name in reference.features}
+    for name, values in columns.items():
+        dtype = reference.x[name].dtype
         if values.dtype != dtype and dtype.kind == "O":
-            values = values.astype(object).map(str, na_action="ignore").astype(object)
+            columns[name] = values.astype(object).map(str, na_action="ignore").astype(object)
         elif values.dtype != dtype:
             convert = pd.to_numeric if dtype == np.float64 else pd.to_datetime
-            values = convert(values, errors="coerce")
-        columns[feature] = values
+            columns[name] = convert(values, errors="coerce")
     return pd.DataFrame(columns)
 
 
@@ -271,26 +279,18 @@ def _check_target(name: str, y: NDArray[Any], task: str) -> list[str]:
         word = "label" if are_labels else "target"
         raise ValueError(f"{name} has {len(y)} rows with a {word}, but {FEWEST_ROWS} are needed. Give more rows.")
     classes, counts = np.unique(y, return_counts=True)
-    if not are_labels:
-        if len(classes) == 1:
-            raise ValueError(f"The target of {name} is {y[0]:g} in every row. Name another column.")
-        return []
-    if len(classes) == 1:
+    if len(classes) == 1 and are_labels:
         raise ValueError(f"The target of {name} has only one class: {classes[0]}. Name another column as the target.")
-    are_numbers = classes.dtype.kind == "U" and pd.to_numeric(pd.Series(classes), errors="coerce").notna().all()
+    if len(classes) == 1:
+        raise ValueError(f"The target of {name} is {y[0]:g} in every row. Name another column.")
+    if not are_labels:
+        return []
+    are_numbers = classes.dtype.kind == "U" and _as_floats(pd.Series(classes)).notna().all()
     if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and are_numbers):
         raise ValueError(
             f"The target of {name} has {len(classes)} classes in {len(y)} rows: it is a number or an identifier. "
             "Give --task regression, or name another column with --target."
         )
-    rare = [str(label) for label, count in zip(classes, counts, strict=True) if count < FEWEST_OF_A_CLASS]
-    if not rare:
-        return []
-    return [f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"]
-
-
-def _missing(frame: pd.DataFrame) -> list[str]:
-    missing = frame.isna()
-    names = [str(name) for name, count in missing.sum().items() if count]
-    count = int(missing.any(axis=1).sum())
-    return [f"missing cells in {count} {'row' if count == 1 else 'rows'}, in {listed(names)}"] if names else []
+    rare = [str(label) for label in classes[counts < FEWEST_OF_A_CLASS]]
+    words = f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"
+    return [words] if rare else []

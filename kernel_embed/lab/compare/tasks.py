@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from ...bounds import Bound
-from ...estimators import ConditionalEmbeddingRegressor
 from ...results import Record, decimal
-from ..runner import fit_model, last_step, peak_memory
+from ..runner import fit_model, last_step, peak_growth, reset_peak
 from .learners import Features, Learner, learners
 
 Arrays = dict[str, NDArray[Any]]
@@ -95,10 +94,9 @@ class Task:
         process during the fit. ``targets`` are all targets of the table.
         """
         x, y, x_test, y_test = split
-        with peak_memory() as peak:
-            start, processor = time.perf_counter(), time.process_time()
-            model = fit_model(make(), x, y)
-            fitted, processor = time.perf_counter(), time.process_time() - processor
+        memory, start, processor = reset_peak(), time.perf_counter(), time.process_time()
+        model = fit_model(make(), x, y)
+        fitted, processor, memory = time.perf_counter(), time.process_time() - processor, peak_growth(memory)
         arrays = self.predict(model, x_test, y_test, targets)
         predicted, result = time.perf_counter(), getattr(last_step(model), "result_", None)
         record: Record = {
@@ -108,7 +106,7 @@ class Task:
             "fit_seconds": fitted - start,
             "processor_seconds": processor,
             "predict_seconds": predicted - fitted,
-            "peak_megabytes": peak.megabytes,
+            "peak_megabytes": memory,
             "num_evaluations": getattr(result, "num_evaluations", getattr(last_step(model), "num_evaluations_", None)),
             "converged": getattr(result, "converged", None),
         }
@@ -127,11 +125,6 @@ def log_losses(probabilities: Floats, truth: NDArray[Any]) -> Floats:
     """−log p of the true class of each row; ``truth`` holds class numbers."""
     p = np.take_along_axis(probabilities, truth[:, None], axis=1)[:, 0]
     return np.asarray(-np.log(np.clip(p, SMALLEST_PROBABILITY, 1.0)))
-
-
-def brier_losses(probabilities: Floats, truth: NDArray[Any]) -> Floats:
-    """Σ_c (p_c − y_c)² of each row."""
-    return np.asarray(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1))
 
 
 def calibration_error(confidence: Floats, correct: NDArray[np.bool_], num_bins: int = 10) -> float:
@@ -166,8 +159,8 @@ def _summarize_classes(arrays: Arrays, model: Any, x: Features, y: NDArray[Any])
 
 def _score_classes(arrays: Arrays) -> dict[str, Floats]:
     p, truth = arrays["probabilities"], arrays["truth"]
-    correct = (p.argmax(axis=1) == truth).astype(np.float64)
-    return {"accuracy": correct, "nll": log_losses(p, truth), "brier": brier_losses(p, truth)}
+    brier = ((p - np.eye(p.shape[1])[truth]) ** 2).sum(axis=1)
+    return {"accuracy": (p.argmax(axis=1) == truth).astype(np.float64), "nll": log_losses(p, truth), "brier": brier}
 
 
 def _pool_classes(folds: Sequence[Arrays]) -> dict[str, float]:
@@ -221,23 +214,21 @@ def pinball(quantiles: Floats, levels: Floats, y: Floats) -> Floats:
     return np.asarray(np.maximum(levels * error, (levels - 1) * error))
 
 
-def _predict_numbers(model: Any, x: Features, y: Floats, targets: Floats) -> Arrays:
+def _predict_numbers(model: Any, x: Features, y: Any, targets: Floats) -> Arrays:
     if last_step(model) is not model:
         x, model = model[:-1].transform(x), last_step(model)
-    if isinstance(model, ConditionalEmbeddingRegressor):
-        (distribution,) = model.distribution(x)
-        crps, mean = distribution.crps(torch.as_tensor(y)).numpy(), distribution.mean.numpy()
-        quantiles = distribution.quantile(torch.as_tensor(LEVELS)).numpy()
-    else:
-        crps, mean, quantiles = model.crps(x, y), model.predict(x), model.predict_quantile(x, LEVELS)
-    interval = model.predict_interval(x, COVERAGE)
-    arrays = {"truth": y, "crps": crps, "mean": mean, "quantiles": quantiles, "interval": interval}
-    return {**arrays, "scale": np.array(float(targets.std()) or 1.0)}
+    levels: Any = LEVELS
+    distribution = model.distribution(x)
+    if isinstance(distribution, list):  # of an embedding: for each output, in torch
+        (distribution,), y, levels = distribution, torch.as_tensor(y), torch.as_tensor(LEVELS)
+    arrays = {"crps": distribution.crps(y), "mean": distribution.mean, "quantiles": distribution.quantile(levels)}
+    arrays |= {"truth": y, "interval": model.predict_interval(x, COVERAGE), "scale": float(targets.std()) or 1.0}
+    return {name: np.asarray(values) for name, values in arrays.items()}
 
 
 def _summarize_numbers(arrays: Arrays, model: Any, x: Features, y: Floats) -> Record:
     means = {name: float(values.mean()) for name, values in _score_numbers(arrays).items()}
-    return {**{k: v for k, v in means.items() if k != "squared_error"}, "rmse": float(np.sqrt(means["squared_error"]))}
+    return {"rmse": float(np.sqrt(means.pop("squared_error"))), **means}
 
 
 def _score_numbers(arrays: Arrays) -> dict[str, Floats]:

@@ -2,9 +2,8 @@
 
 from ..experiment import Experiment, Settings, reproduce
 from ..rejections import RejectionStudy, rejection_study
-from .averaging import AVERAGED
-from .calibration import BANDS, RANKS
 from .level import LEVEL
+from .posteriors import AVERAGED, BANDS, RANKS
 from .power import POWER
 from .robustness import IMPORTANCES, INTERVALS, REPEATS
 

@@ -14,13 +14,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
-from ...hypothesis import (
-    LevelWarning,
-    conditional_independence_test,
-    independence_test,
-    k_sample_test,
-    two_sample_test,
-)
+from ...hypothesis import LevelWarning, conditional_independence_test, independence_test, k_sample_test, two_sample_test
 from ...hypothesis.conditional import Method
 from ...hypothesis.result import KernelTestResult
 from ...results import Record, table
@@ -74,7 +68,7 @@ def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    e, f, z = normal(n, 1), normal(n, 1), normal(n, 1)
+    e, f, z = (normal(n, 1) for _ in range(3))
     if kind == "linear":
         return z + e, z + f, z
     if kind == "nonlinear":
@@ -124,21 +118,17 @@ def _held_out(kind: str, e: Tensor, f: Tensor, z: Tensor, generator: torch.Gener
     return a / (1 + b.square()) + 0.4 * e, a * c / (1 + b.abs()) + 0.4 * f, z
 
 
-def _kernel() -> RBFKernel:
-    kernel = RBFKernel()
-    kernel.lengthscale = 2.0
-    return kernel
-
-
+_kernel = RBFKernel()
+_kernel.lengthscale = 2.0
 _two = partial(two_sample_test, num_permutations=NUM_PERMUTATIONS)
 _independence = partial(independence_test, num_permutations=NUM_PERMUTATIONS)
 _pair = partial(samples, count=2)
 
 PLAN: dict[str, tuple[Simulator, Test]] = {
     "two samples": (_pair, _two),
-    "two samples, kernel given": (_pair, partial(_two, kernel=_kernel())),
-    "two samples, gamma": (_pair, partial(_two, kernel=_kernel(), null="gamma")),
-    "two samples, linear time": (partial(_pair, n=200), partial(_two, kernel=_kernel(), statistic="linear")),
+    "two samples, kernel given": (_pair, partial(_two, kernel=_kernel)),
+    "two samples, gamma": (_pair, partial(_two, kernel=_kernel, null="gamma")),
+    "two samples, linear time": (partial(_pair, n=200), partial(_two, kernel=_kernel, statistic="linear")),
     "three samples": (partial(samples, count=3, n=15), partial(k_sample_test, num_permutations=NUM_PERMUTATIONS)),
     "independence": (independent, _independence),
     "two samples, mixed columns": (categories, partial(_two, categorical=[1])),
@@ -160,23 +150,23 @@ def _conditional(x: Tensor, y: Tensor, z: Tensor, seed: int, method: Method) -> 
 METHODS: tuple[Method, ...] = ("transforms", "residuals", "kernel")
 
 
-def level_designs(settings: Settings) -> list[Design]:
+def _designs(settings: Settings) -> list[Design]:
     """Every test of :data:`PLAN` on its own data; the conditional ones all on the same, slow ones on fewer sets."""
     count = settings.repetitions or (5 if settings.quick else 1000)
     designs = [Design({name: test}, {"null": simulator}, count) for name, (simulator, test) in PLAN.items()]
     for n in SIZES:
-        models: dict[str, Simulator] = {f"{kind}, n = {n}": partial(conditional, kind, n=n)
-                                        for kind in (*MODELS, *HELD_OUT)}  # fmt: skip
+        kinds = (*MODELS, *HELD_OUT)
+        models: dict[str, Simulator] = {f"{kind}, n = {n}": partial(conditional, kind, n=n) for kind in kinds}
         for method in METHODS if n == SIZES[0] else METHODS[:1]:
             few = count if method == METHODS[0] else max(2, count // 5)
             designs.append(Design({method: partial(_conditional, method=method)}, models, few))
     return designs
 
 
-def level_summary(records: Sequence[Record]) -> str:
+def _summarize(records: Sequence[Record]) -> str:
     """Rejection rates at 0.05 with the interval of an exact test, and the uniformity of the p-values."""
     rows, conditional_tables = [], []
-    for study in rejection_studies(level_designs, records):
+    for study in rejection_studies(_designs, records):
         (name,) = study.tests
         if name in METHODS:
             conditional_tables.append(study.table())
@@ -189,7 +179,7 @@ def level_summary(records: Sequence[Record]) -> str:
 
 
 LEVEL = rejection_experiment(
-    level_designs, name="test-level",
+    _designs, name="test-level",
     shows="how often each test rejects where the null hypothesis holds, with the interval of an exact test",
-    duration="hours; the default conditional test alone, --methods transforms, half an hour", summary=level_summary,
+    duration="hours; the default conditional test alone, --methods transforms, half an hour", summary=_summarize,
 )  # fmt: skip

@@ -5,7 +5,6 @@ Sizes and distances were set so that no test is always right. The other librarie
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,14 +17,13 @@ from torch import Tensor
 
 from ...hypothesis import conditional_independence_test, independence_test, two_sample_test
 from ...results import Record
-from ..compare.reading import load_table
+from ..datasets import Directory, load_table
 from ..experiment import Settings
-from ..papers.flaxman2016.grid import grid_samples
+from ..papers.flaxman2016_grid import grid_samples
 from ..rejections import NUM_PERMUTATIONS, Design, Simulator, Test, rejection_experiment, rejection_studies
 
 OURS, MEDIAN = "kernel_embed", "median heuristic"
 Array = NDArray[np.float64]
-Data = str | os.PathLike[str] | None
 
 
 def _clusters(r: RandomState) -> tuple[Array, ...]:
@@ -41,7 +39,7 @@ def _wave(r: RandomState) -> tuple[Array, ...]:
     return r.rand(150, 1), accepted[:150]
 
 
-def _with(x: Array, y: Callable[[Array], Array]) -> tuple[Array, ...]:
+def _pair(x: Array, y: Callable[[Array], Array]) -> tuple[Array, ...]:
     return x, y(x)
 
 
@@ -71,13 +69,13 @@ def _given_product(r: RandomState) -> tuple[Array, ...]:
     return np.sin(2 * z) + s * e, z**2 + s * f, z
 
 
-def _classes(name: str, n: int, data: Data, r: RandomState) -> tuple[Array, ...]:
+def _classes(name: str, n: int, data: Directory, r: RandomState) -> tuple[Array, ...]:
     """Rows of the classes 0 and 1 of a real table, ``n`` of each, without replacement."""
     x, y = load_table(name, data)
     return tuple(x[r.permutation(np.flatnonzero(y == label))[:n]] for label in ("0", "1"))
 
 
-def _ozone(columns: tuple[int, ...], n: int, data: Data, r: RandomState) -> tuple[Array, ...]:
+def _ozone(columns: tuple[int, ...], n: int, data: Directory, r: RandomState) -> tuple[Array, ...]:
     """Columns of the ozone table on ``n`` of its days: x, y, and z if there is a third.
 
     They are: pressure height, wind, humidity, temperature, inversion height, gradient, inversion, visibility, ozone.
@@ -88,7 +86,7 @@ def _ozone(columns: tuple[int, ...], n: int, data: Data, r: RandomState) -> tupl
     return tuple(values[:, [column]] for column in columns)
 
 
-def families(data: Data = None) -> dict[str, dict[str, Simulator]]:
+def _families(data: Directory) -> dict[str, dict[str, Simulator]]:
     """All of them, by the kind of test."""
     draws: dict[str, dict[str, Callable[[RandomState], tuple[Array, ...]]]] = {
         "samples": {
@@ -101,11 +99,11 @@ def families(data: Data = None) -> dict[str, dict[str, Simulator]]:
             "retinopathy": partial(_classes, "retinopathy", 60, data),
         },
         "pairs": {
-            "line": lambda r: _with(r.randn(80, 1), lambda x: 0.3 * x + np.sqrt(1 - 0.09) * r.randn(80, 1)),
-            "line, y × 100": lambda r: _with(r.randn(80, 1), lambda x: 30 * x + 100 * np.sqrt(0.91) * r.randn(80, 1)),
-            "sine": lambda r: _with(r.rand(80, 1), lambda x: np.sin(4 * np.pi * x) + 0.6 * r.randn(80, 1)),
+            "line": lambda r: _pair(r.randn(80, 1), lambda x: 0.3 * x + np.sqrt(1 - 0.09) * r.randn(80, 1)),
+            "line, y × 100": lambda r: _pair(r.randn(80, 1), lambda x: 30 * x + 100 * np.sqrt(0.91) * r.randn(80, 1)),
+            "sine": lambda r: _pair(r.rand(80, 1), lambda x: np.sin(4 * np.pi * x) + 0.6 * r.randn(80, 1)),
             "circle": _circle,
-            "variance": lambda r: _with(r.randn(80, 1), lambda x: (0.5 + np.abs(x)) * r.randn(80, 1)),
+            "variance": lambda r: _pair(r.randn(80, 1), lambda x: (0.5 + np.abs(x)) * r.randn(80, 1)),
             "local": _local,
             "ozone and wind": partial(_ozone, (8, 1), 100, data),
             "humidity and height": partial(_ozone, (2, 0), 80, data),
@@ -118,19 +116,19 @@ def families(data: Data = None) -> dict[str, dict[str, Simulator]]:
             "ozone and humidity | temperature": partial(_ozone, (8, 2, 3), 100, data),
         },
     }
+
+    def simulate(draw: Callable[[RandomState], tuple[Array, ...]], repetition: int) -> tuple[Tensor, ...]:
+        return tuple(map(torch.as_tensor, draw(RandomState(repetition))))
+
     simulators: dict[str, dict[str, Simulator]] = {
-        kind: {name: partial(_simulate, draw) for name, draw in by_name.items()} for kind, by_name in draws.items()
+        kind: {name: partial(simulate, draw) for name, draw in by_name.items()} for kind, by_name in draws.items()
     }
     # Figure 2 of the paper with 30 points in each blob and a ratio of 6
     simulators["samples"]["grid of Gaussians"] = lambda repetition: grid_samples(6.0, 30, seed=repetition)
     return simulators
 
 
-def _simulate(draw: Callable[[RandomState], tuple[Array, ...]], repetition: int) -> tuple[Tensor, ...]:
-    return tuple(torch.as_tensor(array) for array in draw(RandomState(repetition)))
-
-
-def hyppo_test(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
+def _hyppo(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
     """hyppo's HSIC or MMD with its defaults: one bandwidth by the median, a chi-square approximation."""
     from hyppo.independence import Hsic
     from hyppo.ksample import MMD
@@ -139,7 +137,7 @@ def hyppo_test(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
     return float(test.test(x.numpy(), y.numpy(), random_state=seed)[1])
 
 
-def dcor_test(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
+def _dcor(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
     """dcor's test of distance covariance, or its energy test, by permutations: without any the p-value is 1."""
     threads = torch.get_num_threads()
     import dcor
@@ -150,7 +148,7 @@ def dcor_test(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
     return float(test(x.numpy(), y.numpy(), num_resamples=NUM_PERMUTATIONS, random_state=seed).pvalue)
 
 
-def causal_learn_kci(*data: Tensor, seed: int) -> float:
+def _kci(*data: Tensor, seed: int) -> float:
     """causal-learn's KCI with its defaults, with or without a condition."""
     from causallearn.utils.KCI.KCI import KCI_CInd, KCI_UInd
 
@@ -158,43 +156,39 @@ def causal_learn_kci(*data: Tensor, seed: int) -> float:
     return float(test.compute_pvalue(*(tensor.numpy() for tensor in data))[0])
 
 
-def _ours(test: Callable[..., Any], kernel: str | None, *data: Tensor, seed: int) -> Any:
-    return test(*data, kernel, NUM_PERMUTATIONS, seed)
-
-
 def _both(test: Callable[..., Any]) -> dict[str, Test]:
-    return {OURS: partial(_ours, test, None), MEDIAN: partial(_ours, test, "median")}
+    ours = partial(test, num_permutations=NUM_PERMUTATIONS)
+    return {OURS: ours, MEDIAN: partial(ours, kernel="median")}
 
 
 TESTS: dict[str, dict[str, Test]] = {
     "samples": {
         **_both(two_sample_test),
-        "hyppo MMD": partial(hyppo_test, paired=False),
-        "dcor energy": partial(dcor_test, paired=False),
+        "hyppo MMD": partial(_hyppo, paired=False),
+        "dcor energy": partial(_dcor, paired=False),
     },
     "pairs": {
         **_both(independence_test),
-        "hyppo HSIC": partial(hyppo_test, paired=True),
-        "dcor": partial(dcor_test, paired=True),
-        "KCI": causal_learn_kci,
+        "hyppo HSIC": partial(_hyppo, paired=True),
+        "dcor": partial(_dcor, paired=True),
+        "KCI": _kci,
     },
-    "given": {**_both(conditional_independence_test), "KCI": causal_learn_kci},
+    "given": {**_both(conditional_independence_test), "KCI": _kci},
 }
 
 
-def power_designs(settings: Settings) -> list[Design]:
-    """The tests of each kind on the families of :func:`families`."""
-    every = families(settings.data)
+def _designs(settings: Settings) -> list[Design]:
+    """The tests of each kind on their families."""
     count = settings.repetitions or (3 if settings.quick else 100)
-    return [Design(TESTS[kind], every[kind], count) for kind in TESTS]
+    return [Design(TESTS[kind], simulators, count) for kind, simulators in _families(settings.data).items()]
 
 
-def power_summary(records: Sequence[Record]) -> str:
+def _summarize(records: Sequence[Record]) -> str:
     """Rejection rates, and where this library is ahead of all others or behind any test.
 
     Differences are paired by data set and compared with two of their standard errors.
     """
-    studies = rejection_studies(power_designs, records)
+    studies = rejection_studies(_designs, records)
     ahead, behind, total = 0, list[str](), 0
     for study in studies:
         for simulator in study.simulators:
@@ -210,7 +204,7 @@ def power_summary(records: Sequence[Record]) -> str:
 
 
 POWER = rejection_experiment(
-    power_designs, frozenset({"data"}), name="test-power",
+    _designs, "data", name="test-power",
     shows="how often each test rejects where the null hypothesis is false, compared with hyppo, dcor and causal-learn",
-    duration="an hour", summary=power_summary, files=("diabetes.csv", "ozone.csv", "retinopathy.csv"),
+    duration="an hour", summary=_summarize, files=("diabetes.csv", "ozone.csv", "retinopathy.csv"),
 )  # fmt: skip

@@ -25,9 +25,9 @@ from sklearn.metrics import log_loss
 
 from ...estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClassifier
 from ...results import Record, column, group, table
-from ..compare.reading import data_directory
 from ..compare.tables import read_user_table
-from ..experiment import Experiment, Settings, record_table
+from ..datasets import data_folder
+from ..experiment import Experiment, Settings, product_cases, record_table
 from ..runner import Case
 
 TABLES = ("penguins", "votes", "diabetes", "german", "breastcancer", "phishing")
@@ -51,20 +51,20 @@ class Rows(NamedTuple):
         return Rows(self.x.iloc[rows].reset_index(drop=True), self.y[rows])
 
 
-def five_columns(rng: np.random.Generator, n: int) -> Rows:
+def _five_columns(rng: np.random.Generator, n: int) -> Rows:
     """Two classes by a noisy product and a noisy sum of five normal columns."""
     x = rng.normal(size=(n, 5))
     score = 1.5 * x[:, 0] * x[:, 1] + x[:, 2] + 0.8 * rng.normal(size=n)
     return Rows(pd.DataFrame(x, columns=list("abcde")), (score > 0).astype(int))
 
 
-def rare_class(rng: np.random.Generator, n: int) -> Rows:
+def _rare_class(rng: np.random.Generator, n: int) -> Rows:
     """A class of 8 % of the rows, with a shifted mean."""
     y = (rng.uniform(size=n) < 0.08).astype(int)
     return Rows(pd.DataFrame(rng.normal(size=(n, 4)) + y[:, None], columns=list("abcd")), y)
 
 
-def mixed_columns(rng: np.random.Generator, n: int) -> Rows:
+def _mixed_columns(rng: np.random.Generator, n: int) -> Rows:
     """Numbers, a category with an effect, 0/1 columns and missing cells."""
     kind = rng.integers(3, size=n)
     x = pd.DataFrame({"a": rng.normal(size=n), "b": rng.exponential(size=n), "kind": np.array(list("uvw"))[kind]})
@@ -75,35 +75,10 @@ def mixed_columns(rng: np.random.Generator, n: int) -> Rows:
     return Rows(x, (score > 0.5).astype(int).to_numpy())
 
 
-SIMULATIONS: dict[str, Callable[[np.random.Generator, int], Rows]] = {
-    "five columns": five_columns,
-    "rare class": rare_class,
-    "mixed columns": mixed_columns,
-}
+SIMULATIONS = {"five columns": _five_columns, "rare class": _rare_class, "mixed columns": _mixed_columns}
 
 
-def as_they_are(rows: Rows, rng: np.random.Generator) -> Rows:
-    """The rows without a change."""
-    return rows
-
-
-def weight_two(rows: Rows, rng: np.random.Generator) -> Rows:
-    """Weight 2 for every row."""
-    return rows._replace(weights=np.full(len(rows.y), 2.0))
-
-
-def doubled(rows: Rows, rng: np.random.Generator) -> Rows:
-    """Every row twice."""
-    return rows.take(np.tile(np.arange(len(rows.y)), 2))
-
-
-def some_repeated(rows: Rows, rng: np.random.Generator) -> Rows:
-    """30 % of the rows twice."""
-    n = len(rows.y)
-    return rows.take(np.concatenate([np.arange(n), rng.choice(n, 3 * n // 10, replace=False)]))
-
-
-def in_groups(rows: Rows, rng: np.random.Generator) -> Rows:
+def _in_groups(rows: Rows, rng: np.random.Generator) -> Rows:
     """Every row five times, with numbers changed by 1 % of their standard deviation; the copies are a group."""
     groups = np.tile(np.arange(len(rows.y)), COPIES)
     copies = rows.take(groups)
@@ -114,43 +89,47 @@ def in_groups(rows: Rows, rng: np.random.Generator) -> Rows:
     return copies._replace(groups=groups)
 
 
-CHANGES = {
-    "as they are": as_they_are,
-    "weight 2": weight_two,
-    "doubled": doubled,
-    "30 % repeated": some_repeated,
-    f"groups of {COPIES}": in_groups,
+def _some_repeated(rows: Rows, rng: np.random.Generator) -> Rows:
+    n = len(rows.y)
+    return rows.take(np.concatenate([np.arange(n), rng.choice(n, 3 * n // 10, replace=False)]))
+
+
+CHANGES: dict[str, Callable[[Rows, np.random.Generator], Rows]] = {
+    "as they are": lambda rows, rng: rows,
+    "weight 2": lambda rows, rng: rows._replace(weights=np.full(len(rows.y), 2.0)),
+    "doubled": lambda rows, rng: rows.take(np.tile(np.arange(len(rows.y)), 2)),
+    "30 % repeated": _some_repeated,
+    f"groups of {COPIES}": _in_groups,
 }
 
 
-def training_and_test(problem: str, seed: int, data: pathlib.Path | None, most: int = MOST_ROWS) -> tuple[Rows, Rows]:
+def _training_and_test(problem: str, seed: int, data: pathlib.Path | None, quick: bool) -> tuple[Rows, Rows]:
     """Random rows of a table or a simulation to learn from, at most two thirds, and others to predict."""
-    rng = np.random.default_rng(seed)
+    rng, most = np.random.default_rng(seed), 60 if quick else MOST_ROWS
     if problem in SIMULATIONS:
         rows = SIMULATIONS[problem](rng, most + NUM_TEST)
     else:
-        folder = data_directory(data)
-        if folder is None:
-            raise FileNotFoundError(f"No directory with {problem}.csv. Give --data DIR.")
-        loaded = read_user_table(folder / f"{problem}.csv")
+        loaded = read_user_table(data_folder(f"{problem}.csv", data) / f"{problem}.csv")
         rows = Rows(loaded.x, np.asarray(loaded.y))
     order = rng.permutation(len(rows.y))
     most = min(most, 2 * len(order) // 3)
     return rows.take(order[:most]), rows.take(order[most:][:NUM_TEST])
 
 
-def repeat_cases(settings: Settings) -> Iterator[Case]:
-    """Every change of every table, for several splits into training and held-out rows."""
+def _problems(settings: Settings) -> tuple[str, ...]:
     problems = settings.selected("datasets", (*SIMULATIONS, *TABLES), (*SIMULATIONS, *TABLES))
-    for problem in problems[:1] if settings.quick else problems:
-        for seed in range(settings.repetitions or (1 if settings.quick else 3)):
-            for change in CHANGES:
-                key: Record = {"experiment": "repeats", "problem": problem, "change": change, "seed": seed}
-                yield Case(key, partial(_repeats, problem, change, seed, settings.data, settings.quick))
+    return problems[:1] if settings.quick else problems
 
 
-def _repeats(problem: str, change: str, seed: int, data: pathlib.Path | None, quick: bool) -> Record:
-    training, test = training_and_test(problem, seed, data, 60 if quick else MOST_ROWS)
+def _repeat_cases(settings: Settings) -> Iterator[Case]:
+    """Every change of every table, for several splits into training and held-out rows."""
+    repeats = partial(_repeats, data=settings.data, quick=settings.quick)
+    seeds = range(settings.repetitions or (1 if settings.quick else 3))
+    return product_cases("repeats", repeats, problem=_problems(settings), seed=seeds, change=CHANGES)
+
+
+def _repeats(problem: str, seed: int, change: str, data: pathlib.Path | None, quick: bool) -> Record:
+    training, test = _training_and_test(problem, seed, data, quick)
     fitted = CHANGES[change](training, np.random.default_rng(seed))
     model = MulticlassEmbeddingClassifier(random_state=seed)
     model.fit(fitted.x, fitted.y, sample_weight=fitted.weights, groups=fitted.groups)
@@ -159,7 +138,7 @@ def _repeats(problem: str, change: str, seed: int, data: pathlib.Path | None, qu
     return {"nll": float(nll), "rows": len(fitted.y)}
 
 
-def repeat_summary(records: Sequence[Record]) -> str:
+def _summarize_repeats(records: Sequence[Record]) -> str:
     """Mean NLL of each change, for every table."""
     rows = []
     for problem, own in group(records, lambda r: r["problem"]).items():
@@ -168,32 +147,25 @@ def repeat_summary(records: Sequence[Record]) -> str:
     return table(["held-out NLL", *CHANGES], rows)
 
 
-def regression(rng: np.random.Generator, n: int, noise: float) -> tuple[pd.DataFrame, Array]:
+def _regression(rng: np.random.Generator, n: int, noise: float) -> tuple[pd.DataFrame, Array]:
     """A target with noise that grows along one number, of numbers, a category, a date and missing cells."""
     kind, day = rng.integers(4, size=n), rng.integers(365, size=n)
-    x = pd.DataFrame(
-        {
-            "a": rng.normal(size=n),
-            "b": rng.uniform(size=n),
-            "kind": np.array(["north", "east", "south", "west"])[kind],
-            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(day, unit="D"),
-        }
-    )
+    x = pd.DataFrame({"a": rng.normal(size=n), "b": rng.uniform(size=n)})
+    x["kind"] = np.array(["north", "east", "south", "west"])[kind]
+    x["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(day, unit="D")
     y = np.sin(2.0 * x["a"]) + 0.7 * kind + noise * (0.2 + 0.8 * x["b"]) * rng.normal(size=n)
     x.loc[rng.uniform(size=n) < 0.1, "a"] = np.nan
     return x, y.to_numpy()
 
 
-def coverage_cases(settings: Settings) -> Iterator[Case]:
+def _coverage_cases(settings: Settings) -> Iterator[Case]:
     """Simulated tables with mixed columns."""
-    for seed in range(settings.repetitions or (1 if settings.quick else 10)):
-        for noise in (0.1, 1.0):
-            key: Record = {"experiment": "intervals", "noise": noise, "seed": seed}
-            yield Case(key, partial(_coverage, noise, seed, 60 if settings.quick else 250))
+    seeds = range(settings.repetitions or (1 if settings.quick else 10))
+    return product_cases("intervals", partial(_coverage, 60 if settings.quick else 250), seed=seeds, noise=(0.1, 1.0))
 
 
-def _coverage(noise: float, seed: int, n: int) -> Record:
-    x, y = regression(np.random.default_rng(seed), n + 500, noise)
+def _coverage(n: int, seed: int, noise: float) -> Record:
+    x, y = _regression(np.random.default_rng(seed), n + 500, noise)
     model = ConditionalEmbeddingRegressor(random_state=seed).fit(x[:n], y[:n])
     new, truth = x[n:], y[n:]
     quantiles = model.predict_quantile(new, LEVELS)
@@ -209,7 +181,7 @@ def _coverage(noise: float, seed: int, n: int) -> Record:
     }
 
 
-def coverage_summary(records: Sequence[Record]) -> str:
+def _summarize_coverage(records: Sequence[Record]) -> str:
     """Means over the simulated tables, with their standard errors."""
     fields = {
         **{f"below {q:g}": f"targets below the {q:.0%} quantile" for q in LEVELS},
@@ -226,35 +198,31 @@ def coverage_summary(records: Sequence[Record]) -> str:
     return table([f"{len(records)} simulated tables", *(f"noise {noise:g}" for noise in by_noise)], rows)
 
 
-def importance_cases(settings: Settings) -> Iterator[Case]:
+def _importance_cases(settings: Settings) -> Iterator[Case]:
     """Every simulation and table."""
-    problems = settings.selected("datasets", (*SIMULATIONS, *TABLES), (*SIMULATIONS, *TABLES))
-    for problem in problems[:1] if settings.quick else problems:
-        key: Record = {"experiment": "importances", "problem": problem}
-        yield Case(key, partial(_importances, problem, settings.data, settings.quick))
+    measure = partial(_importances, data=settings.data, quick=settings.quick)
+    return product_cases("importances", measure, problem=_problems(settings))
 
 
 def _importances(problem: str, data: pathlib.Path | None, quick: bool) -> Record:
-    training, test = training_and_test(problem, 0, data, 60 if quick else MOST_ROWS)
+    training, test = _training_and_test(problem, 0, data, quick)
     model = MulticlassEmbeddingClassifier(random_state=0).fit(training.x, training.y)
     ours = model.permutation_importance()
     known = np.isin(test.y, model.classes_)
     theirs = permutation_importance(
         model, test.x[known], test.y[known], scoring="neg_log_loss", n_repeats=5, random_state=0
-    )
-    best = int(ours.mean.argmax())
+    ).importances_mean
+    best, inverse = int(ours.mean.argmax()), list(model.inverse_lengthscales_.values())
     return {
         "columns": len(ours.names),
-        "correlation": float(spearmanr(ours.mean, theirs.importances_mean).statistic),
+        "correlation": float(spearmanr(ours.mean, theirs).statistic),
         "first": ours.names[best],
-        "its rank": int((theirs.importances_mean > theirs.importances_mean[best]).sum()) + 1,
-        "inverse lengthscales": float(
-            spearmanr(list(model.inverse_lengthscales_.values()), theirs.importances_mean).statistic
-        ),
+        "its rank": int((theirs > theirs[best]).sum()) + 1,
+        "inverse lengthscales": float(spearmanr(inverse, theirs).statistic),
     }
 
 
-def importance_summary(records: Sequence[Record]) -> str:
+def _summarize_importances(records: Sequence[Record]) -> str:
     """The rank correlation with the importances on held-out rows."""
     columns = {
         "table": "{problem}", "columns": "{columns}", "rank correlation": "{correlation:.2f}",
@@ -267,18 +235,18 @@ def importance_summary(records: Sequence[Record]) -> str:
 REPEATS = Experiment(
     "repeats",
     "held-out NLL of the classifier when rows have weight 2, occur twice, or come in groups",
-    "ten minutes", ("experiment", "problem", "change", "seed"), repeat_cases, repeat_summary,
-    options=frozenset({"repetitions", "data", "datasets", "jobs"}), files=FILES,
+    "ten minutes", ("experiment", "problem", "change", "seed"), _repeat_cases, _summarize_repeats,
+    options="repetitions data datasets jobs", files=FILES,
 )  # fmt: skip
 INTERVALS = Experiment(
     "intervals",
     "coverage of quantiles and intervals of the regressor on tables with mixed columns",
-    "five minutes", ("experiment", "noise", "seed"), coverage_cases, coverage_summary,
-    options=frozenset({"repetitions", "jobs"}),
+    "five minutes", ("experiment", "noise", "seed"), _coverage_cases, _summarize_coverage,
+    options="repetitions jobs",
 )  # fmt: skip
 IMPORTANCES = Experiment(
     "importances",
     "importances from the training rows against scikit-learn's permutation importance on held-out rows",
-    "two minutes", ("experiment", "problem"), importance_cases, importance_summary,
-    options=frozenset({"data", "datasets", "jobs"}), files=FILES,
+    "two minutes", ("experiment", "problem"), _importance_cases, _summarize_importances,
+    options="data datasets jobs", files=FILES,
 )  # fmt: skip

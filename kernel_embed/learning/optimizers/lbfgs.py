@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...progress import ProgressBar
+from ...runtime import ProgressBar
 from ...validation import check_at_least, check_count
 from ..parameters import Vector
 from ..problem import NO_VALUE, Optimizer, Problem

@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 
 from kernel_embed.cli import main
+from kernel_embed.lab import benchmarks
 from kernel_embed.lab.benchmarks import (
     KEY,
+    OURS,
     PARTS,
     Measurement,
-    Scope,
-    distributions,
-    measurement,
+    Settings,
+    inference,
+    measure,
+    medians,
     objectives,
-    posteriors,
+    ratio,
     run,
+    summary,
     tables,
-)
-from kernel_embed.lab.benchmarks.measurement import OURS, measure, medians, ratio, summary
+)  # fmt: skip
 from kernel_embed.results import Results
 
 
@@ -40,53 +43,48 @@ def run_only(monkeypatch):
     """Run these measurements alone, into these results."""
 
     def run_cases(results, *cases, **settings):
-        monkeypatch.setitem(PARTS, "objective", lambda scope: iter(cases))
+        monkeypatch.setitem(PARTS, "objective", lambda settings: iter(cases))
         return run(results, parts=["objective"], progress=False, **settings)
 
     return run_cases
 
 
 def test_absent_packages_are_skipped_and_broken_ones_named(run_only):
-    results = Results(None, KEY)
-    outcome = run_only(
-        results,
-        Measurement("p", OURS, 10, instant),
+    results, calls = Results(None, KEY), []
+    cases = [
+        Measurement("p", OURS, 10, lambda: lambda: calls.append(1)),
         Measurement("p", "absent", 10, instant, package="no_such_package_anywhere"),
         Measurement("p", "broken", 10, failing(ImportError("its numpy is too old")), package="json"),
         Measurement("p", "crashing", 10, failing(TypeError("changed arguments")), package="json"),
         Measurement("p", "fine", 10, instant, package="json"),
-    )
+    ]
+    for _ in range(2):
+        outcome = run_only(results, *cases)
+        (skipped,) = outcome.skipped
+        assert "no_such_package_anywhere is not installed" in skipped
+        assert [line.split(" ")[0] for line in outcome.failed] == ["broken", "crashing"]
     assert [r["name"] for r in results.records] == [OURS, "fine"]
-    (skipped,) = outcome.skipped
-    assert "no_such_package_anywhere is not installed" in skipped
-    assert [line.split(" ")[0] for line in outcome.failed] == ["broken", "crashing"]
+    assert len(calls) == 1, "a second run computes nothing again"
     text = summary(results.records, outcome)
     assert "its numpy is too old" in text
     assert "skipped:" in text
 
 
 def test_a_failure_is_one_line_and_the_rest_is_kept(monkeypatch, tmp_path, capsys):
-    cases = [Measurement("p", OURS, 10, instant), Measurement("p", "broken", 10, failing(ImportError("old")), "json")]
-
-    def part(scope):
+    def part(settings):
         """A part."""
-        yield from cases
+        yield Measurement("p", OURS, 10, instant)
+        yield Measurement("p", "broken", 10, failing(ImportError("old")), "json")
 
     monkeypatch.setitem(PARTS, "small", part)
-    assert main(["benchmark", "--quick", "--parts", "small", "--out", str(tmp_path)]) == 2
+    small = ["benchmark", "--quick", "--parts", "small", "--out", str(tmp_path)]
+    assert main(small) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert "old" in captured.err
     assert [r["name"] for r in json.loads((tmp_path / "results.json").read_text())] == [OURS]
-    assert main(["benchmark", "--quick", "--parts", "small", "--sizes", "7", "--out", str(tmp_path)]) == 2
+    assert main([*small, "--sizes", "7"]) == 2
     assert "Leave them out" in capsys.readouterr().err
-
-
-def test_a_second_run_computes_nothing_again(run_only):
-    calls, results = [], Results(None, KEY)
-    for _ in range(2):
-        run_only(results, Measurement("p", OURS, 10, lambda: lambda: calls.append(1)))
-    assert len(calls) == 1
 
 
 def test_a_case_that_would_take_too_long_is_skipped(run_only):
@@ -98,7 +96,11 @@ def test_a_case_that_would_take_too_long_is_skipped(run_only):
 
 @pytest.mark.parametrize("options", ["--sizes -3", "--sizes 500 0", "--limit nan", "--limit 0", "--repeats 0"])
 def test_sizes_and_limits_below_the_least_are_refused_at_once(options, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(measurement, "PARTS", dict.fromkeys(PARTS, lambda scope: pytest.fail("cases are made")))
+    def part(settings):
+        """A part."""
+        pytest.fail("cases are made")
+
+    monkeypatch.setattr(benchmarks, "PARTS", dict.fromkeys(PARTS, part))
     assert main(["benchmark", *options.split(), "--out", str(tmp_path)]) == 2
     assert options.split()[0].removeprefix("--") in capsys.readouterr().err
 
@@ -132,7 +134,7 @@ def test_the_command_measures_objectives(tmp_path, capsys):
 
 @pytest.mark.parametrize("part", list(PARTS))
 def test_every_part_names_its_cases_once_and_is_smaller_when_quick(part):
-    quick, whole = (list(PARTS[part](Scope(quick))) for quick in (True, False))
+    quick, whole = (list(PARTS[part](Settings(quick=quick))) for quick in (True, False))
     for found in (quick, whole):
         names = [(case.part, case.name, case.n) for case in found]
         assert len(set(names)) == len(names)
@@ -155,18 +157,17 @@ def test_repetitions_are_kept_apart_and_shown_as_medians(tmp_path, capsys):
 
 def test_posteriors_are_sampled_and_compared():
     results = Results(None, KEY)
-    outcome = run(results, parts=["posterior"], scope=Scope(True), names=[OURS, posteriors.RECIPE], progress=False)
+    outcome = run(
+        results, parts=["posterior"], settings=Settings(quick=True), names=[OURS, inference.RECIPE], progress=False
+    )
     assert outcome == ([], [])
-    assert [r["part"] for r in results.records] == [
-        "posterior of labels",
-        "posterior of a sample",
-        "posterior of labels",
-    ]
+    parts = ["labels", "a sample", "labels"]
+    assert [r["part"] for r in results.records] == [f"posterior of {name}" for name in parts]
     assert min(r["n_eff"] for r in results.records) >= 1.0
 
 
 def test_a_saved_model_is_loaded_before_its_predictions_are_timed():
-    record = measure(next(PARTS["latency"](Scope(True)))._replace(repeats=2))
+    record = measure(next(PARTS["latency"](Settings(quick=True)))._replace(repeats=2))
     assert record["load_seconds"] > 0.0 < record["seconds"]
 
 
@@ -197,20 +198,14 @@ def test_distributions_read_any_table_and_only_the_names_asked_for(tmp_path, cap
 
 def test_paired_differences_and_widths_are_those_of_the_folds():
     def record(name, crps, width):
-        part = f"{distributions.TABLES}: t"
+        part = f"{tables.TABLES}: t"
         folds = {f"crps_{k}": value for k, value in enumerate(crps)}
         return {"part": part, "name": name, "crps": float(np.mean(crps)), "width": width, **folds}
 
     ours, other = [0.1, 0.2, 0.3, 0.2, 0.2], [0.2, 0.2, 0.3, 0.3, 0.2]
-    text = distributions.table_note(
-        [
-            record(OURS, ours, 1.1),
-            record("ours: one kernel by the score", [0.0] * 5, 1.0),  # not another's
-            record("far", [9.0] * 5, 1.0),
-            record("near", other, 1.0),
-            record("MAPIE CV+, random forest", [np.nan] * 5, 1.0),
-        ]
-    )
+    rows = [(OURS, ours, 1.1), ("ours: one kernel by the score", [0.0] * 5, 1.0), ("far", [9.0] * 5, 1.0)]
+    rows += [("near", other, 1.0), ("MAPIE CV+, random forest", [np.nan] * 5, 1.0)]
+    text = tables.distribution_note([record(*row) for row in rows])
     difference = np.subtract(ours, other)
     error = np.sqrt(((difference - difference.mean()) ** 2).sum() / 4 / 5)
     assert f"ours less near, the best of the others: {difference.mean():+.4f} ± {error:.4f}" in text

@@ -14,17 +14,17 @@ import pandas as pd
 import pytest
 import torch
 
-from kernel_embed.lab.compare import ComparisonResult, figures
+from kernel_embed.lab.compare import ComparisonResult, report
 from kernel_embed.lab.compare import comparison as module
 from kernel_embed.lab.compare import embedding_classifiers as models
 from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings
 from kernel_embed.lab.compare.learners import CLASSIFIERS, LEARNERS, Learner, Structure, learners
 from kernel_embed.lab.compare.ranking import rows_of
-from kernel_embed.lab.compare.reading import scaled
-from kernel_embed.lab.compare.report import write_report
-from kernel_embed.lab.compare.summary import overall, summary
+from kernel_embed.lab.compare.result import printed, summary
 from kernel_embed.lab.compare.tables import table_of
 from kernel_embed.lab.compare.tasks import CLASSIFICATION
+from kernel_embed.lab.datasets import scaled
+from kernel_embed.lab.runner import run_cases
 from kernel_embed.results import Results
 from kernel_embed.splits import cross_validation_folds
 
@@ -39,12 +39,18 @@ def blobs(n=60, d=2, m=3, seed=0, name="blobs"):
     return table_of(x, np.array(["red", "green", "<b>bold", "gray"])[y], name)
 
 
-def comparison(out=None, methods=("default",), default=None):
+def comparison(table, out=None, methods=("default",), default=None):
     """Two folds; ``default`` replaces the class of the learner of that name."""
     results = Results(None if out is None else out / "results.json", KEY)
-    c = Comparison(results, Settings(tuple(methods), folds=2), out)
+    c = Comparison(table, None, Settings(tuple(methods), folds=2), results, out)
     if default is not None:
         c.learners["default"] = SimpleNamespace(for_tables=default)
+    return c
+
+
+def run(table, *args, **settings):
+    c = comparison(table, *args, **settings)
+    run_cases(c.cases(), c.results, progress=False)
     return c
 
 
@@ -72,12 +78,11 @@ class Counting:
 
 
 def test_a_learner_that_fails_is_a_row_and_does_not_stop_the_others():
-    c, table = comparison(methods=("default", "svc grid"), default=Failing), blobs()
-    c.run([(table, None)], progress=False)
-    rows = rows_of(c.records(table), c.arrays)
+    c = run(blobs(), methods=("default", "svc grid"), default=Failing)
+    rows = rows_of(c.records(), c.arrays)
     assert [row.method for row in rows] == ["svc grid", "default"]
     assert rows[1].note == "left out: FloatingPointError: a number is too large"
-    assert "a number is too large" in summary(table, rows)
+    assert "a number is too large" in summary(c.table, rows)
 
 
 def test_finished_folds_are_not_computed_again_after_an_interruption(tmp_path):
@@ -90,20 +95,17 @@ def test_finished_folds_are_not_computed_again_after_an_interruption(tmp_path):
             return super().fit(x, y)
 
     Counting.fits = 0
-    first = comparison(tmp_path, default=Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        first.run([(table, None)], progress=False)
+        run(table, tmp_path, default=Interrupted)
     assert len(json.loads((tmp_path / "results.json").read_text())) == 1
 
-    again = comparison(tmp_path, default=Counting)
-    again.run([(table, None)], progress=False)
+    again = run(table, tmp_path, default=Counting)
     assert Counting.fits == 2, "one fold before, the other after"
-    assert all(len(again.arrays(record)["truth"]) == 30 for record in again.records(table))
-    changed = blobs(seed=1)
-    assert again.records(changed) == [], "other data under the same name are other data"
+    assert all(len(again.arrays(record)["truth"]) == 30 for record in again.records())
+    assert comparison(blobs(seed=1), tmp_path).records() == [], "other data under the same name are other data"
     for leftover in (tmp_path / ".results.json.1.part", tmp_path / "folds" / ".a.npz.1.part"):
         leftover.write_text('[{"experiment": "comp')
-    assert len(comparison(tmp_path).records(table)) == 2, "a half-written file is not read"
+    assert len(comparison(table, tmp_path).records()) == 2, "a half-written file is not read"
 
 
 def test_a_fit_that_ended_early_on_ctrl_c_is_not_a_result(tmp_path):
@@ -112,28 +114,23 @@ def test_a_fit_that_ended_early_on_ctrl_c_is_not_a_result(tmp_path):
             self.result_ = SimpleNamespace(interrupted=True)
             return super().fit(x, y)
 
-    c = comparison(tmp_path, default=Early)
     with pytest.raises(KeyboardInterrupt):
-        c.run([(blobs(), None)], progress=False)
+        run(blobs(), tmp_path, default=Early)
     assert not (tmp_path / "results.json").exists()
 
 
-def test_a_slow_learner_has_fewer_rows_or_is_left_out(monkeypatch):
-    table = blobs(n=200)
-    for limit, words in ((40, "of 100 rows"), (0, "left out: takes far more than")):
-        monkeypatch.setattr(module, "affordable_rows", lambda *args, limit=limit: limit)
-        c = comparison(default=Counting)
-        c.run([(table, None)], progress=False)
-        (row,) = rows_of(c.records(table), c.arrays)
-        assert row.num_train == pytest.approx(limit, abs=3)
-        assert words in row.note
+@pytest.mark.parametrize(("limit", "words"), [(40, "of 100 rows"), (0, "left out: takes far more than")])
+def test_a_slow_learner_has_fewer_rows_or_is_left_out(monkeypatch, limit, words):
+    monkeypatch.setattr(module, "affordable_rows", lambda *args: limit)
+    c = run(blobs(n=200), default=Counting)
+    (row,) = rows_of(c.records(), c.arrays)
+    assert row.num_train == pytest.approx(limit, abs=3)
+    assert words in row.note
 
 
 def test_probabilities_that_are_kept_give_the_recorded_figures():
-    table = blobs()
-    c = comparison(methods=["rademacher 4e/n"])
-    c.run([(table, None)], progress=False)
-    for record in c.records(table):
+    c = run(blobs(), methods=["rademacher 4e/n"])
+    for record in c.records():
         arrays = c.arrays(record)
         p = arrays["probabilities"][np.arange(30), arrays["truth"]]
         assert record["nll"] == pytest.approx(-np.log(np.clip(p, 1e-15, 1)).mean())
@@ -141,13 +138,17 @@ def test_probabilities_that_are_kept_give_the_recorded_figures():
         assert len(arrays["history"]) == record["num_evaluations"]
 
 
+def separate(n=40):
+    """Two groups, in the unit square."""
+    table = blobs(n=n, m=2, seed=2)
+    return scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)[:2]
+
+
 @pytest.mark.parametrize("name", [n for n in learners() if not n.startswith(("cen", "nuts"))])
 def test_every_learner_learns_two_separate_groups(name):
-    table = blobs(n=100 if name == "lightgbm" else 40, m=2, seed=2)  # its leaves hold twenty rows
-    x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)
+    x, y = separate(100 if name == "lightgbm" else 40)  # its leaves hold twenty rows
     learner = learners()[name].make().fit(x, y)
-    p = learner.predict_proba(x)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-8)
+    np.testing.assert_allclose(learner.predict_proba(x).sum(axis=1), 1.0, atol=1e-8)
     assert (learner.predict(x) == y).mean() > 0.75
 
 
@@ -184,8 +185,7 @@ def test_the_snippet_of_the_report_gives_the_row_from_public_places(name):
 
 
 def test_the_posterior_average_is_an_average_over_its_draws():
-    table = blobs(n=40, m=2, seed=2)
-    x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)
+    x, y = separate()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # eight draws are too few, and are said to be
         learner = models.PosteriorAverageClassifier(num_samples=8, warmup_steps=8).fit(x, y)
@@ -206,16 +206,13 @@ def test_another_kernel_reaches_the_learner_and_its_snippet(name):
         learners(kernel="none")
 
 
-def test_networks_start_as_in_the_paper():
+def test_a_network_starts_as_in_the_paper_and_learns(problem):
     network = models.perceptron(5, models.CEN_2)
     models.paper_initialization(network, torch.Generator().manual_seed(0))
     assert (network[0].bias == 0.1).all()
     assert network[2].weight.abs().max() <= 0.2
     assert network[2].weight.std().item() == pytest.approx(0.088, abs=0.005)  # 0.1, cut off at two deviations
-
-
-def test_a_network_classifier_learns(problem):
-    classifier = models.NetworkClassifier(models.CEN_1, num_epochs=60, learning_rate=0.02)
+    classifier = models.PaperClassifier(models.CEN_1, num_steps=60, learning_rate=0.02)
     classifier.fit(problem.x.numpy(), np.array(["a", "b", "c"])[problem.y.numpy()])
     assert classifier.predict_proba(problem.query.numpy()).sum(axis=1) == pytest.approx(np.ones(7))
     assert set(classifier.predict(problem.x.numpy())) <= {"a", "b", "c"}
@@ -231,7 +228,7 @@ def test_every_learner_is_complete_and_named_once():
         Learner("mine", Structure.KERNEL, "", "", encoding="raw")
     structures = {learner.name: learner.structure for learner in CLASSIFIERS}
     with pytest.raises(ValueError, match=r"no method 'no such' for classification\. Choose among default"):
-        comparison(methods=["no such"])
+        comparison(blobs(), methods=["no such"])
     single = [s for s in structures.values() if s.value.startswith("one kernel")]
     assert structures["default"].rank > max(s.rank for s in single), "a pool is more complex than one kernel"
     assert Structure.LENGTHSCALE.rank == min(s.rank for s in single), "one lengthscale is simpler than a relevance"
@@ -239,15 +236,12 @@ def test_every_learner_is_complete_and_named_once():
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """A report of two tables: two features with three classes, and five features with two."""
-    out = tmp_path_factory.mktemp("report")
-    tables = [(blobs(name="two <features>"), None), (blobs(n=50, d=5, m=2, seed=3, name="five"), None)]
-    c = comparison(out, methods=("median heuristic", "rademacher 4e/n", "default"))
-    c.run(tables, progress=False)
-    found = [ComparisonResult(c, train, test) for train, test in tables]
-    words = overall([one.table.name for one in found], [one.rows for one in found], c.settings.methods)
-    assert "rademacher 4e/n" in words
-    return write_report(found, out / "report.html", progress=False), found
+    """A report of three tables: two features with three classes, and five features with two classes, twice."""
+    out, methods = tmp_path_factory.mktemp("report"), ("median heuristic", "rademacher 4e/n", "default")
+    tables = blobs(name="two <features>"), blobs(n=50, d=5, m=2, seed=3, name="five")
+    found = [ComparisonResult(run(table, out, methods)) for table in tables]
+    assert "rademacher 4e/n" in printed([*found, found[1]]).partition("NLL over 3 tables")[2]
+    return report.write_report(found, out / "report.html", progress=False), found
 
 
 def test_the_report_stands_alone_and_says_what_to_use(page):
@@ -272,8 +266,8 @@ def test_the_report_stands_alone_and_says_what_to_use(page):
 def test_pictures_of_finished_tables_are_kept(page, monkeypatch):
     path, found = page
     before = path.read_text()
-    monkeypatch.setattr(figures, "_drawn", lambda *args: pytest.fail("drawn again"))
-    assert write_report(found, path, progress=False).read_text() == before
+    monkeypatch.setattr(report, "_drawn", lambda *args: pytest.fail("drawn again"))
+    assert report.write_report(found, path, progress=False).read_text() == before
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")

@@ -12,13 +12,8 @@ from sklearn.metrics import mean_pinball_loss
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
-from kernel_embed.lab.compare import BoostedQuantiles, QuantileForest
 from kernel_embed.lab.compare.predictions import group_column, pit
-from kernel_embed.lab.compare.regressors import (
-    GaussianProcess,
-    GaussianRegressor,
-    ProbabilisticRidge,
-)
+from kernel_embed.lab.compare.regressors import Normal, ReferenceRegressor
 from kernel_embed.lab.compare.tables import table_of
 from kernel_embed.lab.compare.tasks import LEVELS, REGRESSION, pinball
 
@@ -74,15 +69,6 @@ def test_the_pinball_loss_is_that_of_scikit_learn():
     np.testing.assert_allclose(losses, expected)
 
 
-def test_code_and_model_agree(compared, houses):
-    for method in ("default", "ridge"):
-        names = {"X": compared.table.x, "y": compared.table.y, "X_new": compared.table.x}
-        exec(compared.code(method), names)
-        np.testing.assert_allclose(
-            names["regressor"].predict(names["X"]), compared.fitted(method).predict(names["X"]), atol=1e-8
-        )
-
-
 def test_the_report_shows_fans_groups_and_rows(compared, tmp_path):
     pytest.importorskip("matplotlib")
     page = compared.report(tmp_path / "report.html", progress=False).read_text()
@@ -133,18 +119,9 @@ def test_what_a_target_is():
         table_of(x, np.arange(100) % 7, task="ranks")
 
 
-class Fixed(GaussianRegressor):
-    def fit(self, X, y):
-        return self
-
-    def mean_and_scale(self, X):
-        return np.asarray(X)[:, 0], np.asarray(X)[:, 1]
-
-
 def test_crps_of_a_normal_distribution_by_integration():
-    X, y = np.array([[0.3, 2.0], [-1.0, 0.5]]), np.array([1.5, -2.0])
-    ours = Fixed().crps(X, y)
-    for (mean, scale), outcome, value in zip(X, y, ours, strict=True):
+    normal, y = Normal(np.array([0.3, -1.0]), np.array([2.0, 0.5])), np.array([1.5, -2.0])
+    for mean, scale, outcome, value in zip(*normal, y, normal.crps(y), strict=True):
         below = quad(lambda t, m=mean, s=scale: norm.cdf(t, m, s) ** 2, -30, outcome)[0]
         above = quad(lambda t, m=mean, s=scale: norm.sf(t, m, s) ** 2, outcome, 30)[0]
         assert value == pytest.approx(below + above, rel=1e-6)
@@ -167,14 +144,14 @@ def test_scores_by_row_and_pit_by_hand():
     assert ((counts - 200) ** 2 / 200).sum() < 27.9  # χ² with nine degrees of freedom: one seed in a thousand
 
 
-@pytest.mark.parametrize("make", [ProbabilisticRidge, QuantileForest, BoostedQuantiles, GaussianProcess])
-def test_references_share_one_interface(make):
+@pytest.mark.parametrize("name", ["ridge", "random forest", "boosting", "gaussian process"])
+def test_references_share_one_interface(name):
     rng = np.random.default_rng(1)
     X = rng.uniform(size=(60, 2))
     y = X[:, 0] + 0.1 * rng.normal(size=60)
-    model = make().fit(X, y)
+    model = ReferenceRegressor(name).fit(X, y)
     quantiles = model.predict_quantile(X, [0.05, 0.5, 0.95])
     assert (np.diff(quantiles, axis=1) >= 0).all()
     np.testing.assert_allclose(model.predict_interval(X, 0.9), quantiles[:, [0, 2]])
     assert np.corrcoef(model.predict(X), y)[0, 1] > 0.8
-    assert (model.crps(X, y) >= 0).all()
+    assert (model.distribution(X).crps(y) >= 0).all()

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from kernel_embed.lab.compare.learners import Structure, learners
-from kernel_embed.lab.compare.ranking import against_best, is_tied, mean_ranks, paired, recommend, rows_of, tally
+from kernel_embed.lab.compare.ranking import is_tied, paired, recommend, rows_of, standing
 from kernel_embed.lab.compare.tasks import calibration_error
 
 
@@ -147,14 +147,13 @@ def test_a_recommendation_says_what_the_budget_cut():
     assert "part of the rows: logistic 127 of 2,400; gpc none. With all rows the order may be another" in advice.why
 
 
-def test_tally_counts_tables():
+def test_the_standing_counts_tables():
     ahead = rows_of([*records("a", [0.1, 0.11, 0.1]), *records("b", [0.3, 0.31, 0.32])], no_arrays)
     level = rows_of([*records("a", [0.1, 0.3, 0.2]), *records("b", [0.3, 0.1, 0.21])], no_arrays)
-    assert tally([ahead, level, ahead], "a", ["b"]) == [("b", 2, 1, 0)]
-    assert tally([ahead, level], "b", ["a"]) == [("a", 0, 1, 1)]
-    assert against_best([ahead, level], "a") == (2, 2, ())
-    assert against_best([ahead, level], "b") == (2, 1, (0,))
-    assert mean_ranks([ahead, ahead]) == {"a": 1.0, "b": 2.0}
+    assert standing([ahead, level, ahead], "a", ["b"])[:1] == ({"b": (2, 1, 0)},)
+    assert standing([ahead, level], "a", ["b"])[2:] == (2, 2, ())
+    assert standing([ahead, level], "b", ["a"])[::2] == ({"a": (0, 1, 1)}, 2, (0,))
+    assert standing([ahead, ahead], "b", ["a"]).ranks == {"a": 1.0, "b": 2.0}
 
 
 def test_an_unknown_task_has_no_learners():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernel_embed.lab import runner
-from kernel_embed.lab.runner import RESET, affordable_rows, peak_memory
+from kernel_embed.lab.runner import RESET, affordable_rows, peak_growth, reset_peak
 from kernel_embed.splits import cross_validation_folds, proportional_sample
 
 
@@ -98,9 +98,8 @@ def test_subset_keeps_every_class_and_the_shares():
 def test_memory_that_earlier_work_returned_is_counted_again():
     megabytes = []
     for _ in range(2):
-        with peak_memory() as peak:
-            # 32 MB in pieces that the allocator keeps when they are freed
-            pieces = [np.ones(8_000) for _ in range(500)]
-            del pieces
-        megabytes.append(peak.megabytes)
+        before = reset_peak()
+        pieces = [np.ones(8_000) for _ in range(500)]  # 32 MB that the allocator keeps when they are freed
+        del pieces
+        megabytes.append(peak_growth(before))
     assert all(25.0 < value < 60.0 for value in megabytes)

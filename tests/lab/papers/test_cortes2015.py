@@ -9,7 +9,7 @@ import pytest
 from sklearn.preprocessing import minmax_scale, normalize
 
 from kernel_embed.lab.papers import Settings
-from kernel_embed.lab.papers.cortes2015.voted import (
+from kernel_embed.lab.papers.cortes2015 import (
     METHODS,
     TABLE_1,
     VOTED,

@@ -12,7 +12,8 @@ from gpytorch.kernels import RBFKernel
 from kernel_embed.cli import main
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.kernels import median_distance
-from kernel_embed.lab.papers.flaxman2016 import grid, mixtures
+from kernel_embed.lab.papers import flaxman2016_grid as grid
+from kernel_embed.lab.papers import flaxman2016_mixtures as mixtures
 from kernel_embed.learning.maxima import local_maxima
 from kernel_embed.objectives.evidence import EmbeddingEvidence
 

@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from kernel_embed.lab.papers import EXPERIMENTS, Settings, reproduce
-from kernel_embed.lab.papers.hsu2018 import mnist
+from kernel_embed.lab.papers import hsu2018_mnist as mnist
 from kernel_embed.results import Results
 
 
@@ -30,7 +30,7 @@ def tiny_mnist(tmp_path):
 
 def test_both_heads_start_from_the_same_network():
     cen, softmax = (mnist.make_head(name, 3, 0.01) for name in ("cen", "softmax"))
-    for one, other in zip(cen.embedding.kernel.feature_map.parameters(), softmax.module[0].parameters(), strict=True):
+    for one, other in zip(cen.module.kernel.feature_map.parameters(), softmax.module[0].parameters(), strict=True):
         assert torch.equal(one, other)
     with pytest.raises(ValueError, match="Unknown head"):
         mnist.make_head("svm", 0, 0.01)

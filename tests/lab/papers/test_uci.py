@@ -5,7 +5,8 @@ import pytest
 import torch
 from sklearn.datasets import load_iris
 
-from kernel_embed.lab.papers.hsu2018.uci import PUBLISHED, PaperProcedure
+from kernel_embed.lab.compare import PaperClassifier
+from kernel_embed.lab.papers.hsu2018_uci import PUBLISHED
 
 
 def by_hand(x, y, num_steps):
@@ -35,18 +36,15 @@ def by_hand(x, y, num_steps):
 def test_all_rows_by_hand():
     x, y = load_iris(return_X_y=True)
     x = ((x - x.min(0)) / np.ptp(x, axis=0) + 1e-3 * np.random.default_rng(0).normal(size=x.shape))[::3]
-    model = PaperProcedure(num_steps=20).fit(x, y[::3])
+    model = PaperClassifier(num_steps=20).fit(x, y[::3])
     np.testing.assert_allclose(model.predict_proba(x), by_hand(x, y[::3], 20), atol=1e-6)
 
 
-def test_batches_take_as_many_steps():
+def test_batches_take_as_many_steps_and_published_rows_have_six_cells():
     x, y = load_iris(return_X_y=True)
     x = (x - x.min(0)) / np.ptp(x, axis=0)
-    model = PaperProcedure(batches=10, num_steps=100).fit(x, y)
+    model = PaperClassifier(batches=10, num_steps=100).fit(x, y)
     assert model.result_.num_evaluations == 100
     assert model.score(x, y) > 0.9
-
-
-def test_published_rows_have_six_cells():
     assert {len(cells) for cells in PUBLISHED.values()} == {6}
     assert PUBLISHED["paper, batches"]["yeast"] == pytest.approx((60.3, 4.4))

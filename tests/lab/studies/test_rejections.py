@@ -12,7 +12,8 @@ import torch
 
 import kernel_embed as ke
 from kernel_embed.cli import main
-from kernel_embed.lab.papers.flaxman2016 import grid, ozone
+from kernel_embed.lab.papers import flaxman2016_grid as grid
+from kernel_embed.lab.papers import flaxman2016_ozone as ozone
 from kernel_embed.lab.studies import level, rejection_study
 
 matplotlib.use("Agg")
@@ -28,26 +29,21 @@ def median(x, y, seed):
     return ke.two_sample_test(x, y, "median", 19, seed)
 
 
-def test_level_of_the_learned_kernel():
-    """200 null data sets of three clusters: a rate outside 99.99 % of the binomial distribution is a fault."""
-    study = rejection_study(
-        {"learned": lambda x, y, seed: ke.two_sample_test(x, y, None, 39, seed)},
-        {"null": lambda repetition: level.samples(repetition, 2, n=12, d=1)},
-        200,
-    )
+@pytest.mark.parametrize(
+    ("test", "null", "count"),
+    [
+        (ke.two_sample_test, lambda repetition: level.samples(repetition, 2, n=12, d=1), 200),
+        (ke.independence_test, level.independent, 100),
+    ],
+    ids=["samples of three clusters", "pairs"],
+)
+def test_level_of_learned_kernels(test, null, count):
+    """A rate outside 99.99 % of the binomial distribution is a fault."""
+    tests = {"learned": lambda x, y, seed: test(x, y, None, 39, seed)}
+    study = rejection_study(tests, {"null": null}, count)
     low, high = study.interval("null", "learned", 0.9999)
     assert low <= study.rate("null", "learned") <= high
     assert study.uniformity("null", "learned", 39) > 1e-4
-
-
-def test_level_of_learned_pairs():
-    study = rejection_study(
-        {"learned": lambda x, y, seed: ke.independence_test(x, y, None, 39, seed)},
-        {"null": level.independent},
-        100,
-    )
-    low, high = study.interval("null", "learned", 0.9999)
-    assert low <= study.rate("null", "learned") <= high
 
 
 def test_an_interrupted_study_goes_on(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernel_embed.lab.compare.tasks import calibration_error
-from kernel_embed.lab.studies import EXPERIMENTS, Settings, averaging, reproduce
+from kernel_embed.lab.studies import EXPERIMENTS, Settings, posteriors, reproduce
 from kernel_embed.results import Results
 
 
@@ -36,7 +36,7 @@ def test_averages_are_compared_with_the_point_estimate_on_the_same_rows():
     assert point["nll"] != average["nll"]
     # Both are decent probabilities of three classes: log 3 is the NLL of equal ones.
     assert max(point["nll"], average["nll"]) < np.log(3)
-    row = next(line for line in averaging.summary(results.records).splitlines() if "averaged" in line)
+    row = next(line for line in posteriors.summarize_averages(results.records).splitlines() if "averaged" in line)
     assert f"{average['nll'] - point['nll']:+.4f}" in row
     confidence, correct = (np.array(average[field].split(), float) for field in ("confidence", "correct"))
     assert f"{calibration_error(confidence, correct == 1):.4f}" in row

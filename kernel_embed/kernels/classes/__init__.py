@@ -1,1 +1,0 @@
-"""Kernels of this library, as GPyTorch kernels."""

@@ -1,1 +1,0 @@
-"""Cortes, Goyal, Kuznetsov and Mohri (2015): voted kernel regularization."""

@@ -1,1 +1,0 @@
-"""Flaxman, Sejdinovic, Cunningham and Filippi (2016): Bayesian learning of kernel embeddings."""

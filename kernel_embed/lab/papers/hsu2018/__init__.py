@@ -1,1 +1,0 @@
-"""Hsu, Nock and Ramos (2018): hyperparameter learning with Rademacher complexity bounds."""
