@@ -144,7 +144,8 @@ class ConditionalEmbedding(RegularizedEmbedding):
 
     Args:
         kernel: k, any GPyTorch kernel on the inputs. Its ``batch_shape`` is the batch shape of every prediction.
-        regularization: the starting value of λ; its prior and constraint are those of :class:`RegularizedEmbedding`.
+        regularization: the starting value of λ; its prior and constraint are those of
+            :class:`~kernel_embed.embeddings.RegularizedEmbedding`.
         target_kernel: l, a kernel on the targets, for objectives that measure distance between embedded targets. It is
             never learned: choose its scale yourself, or with :func:`kernel_embed.set_lengthscales_by_median`.
         sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form, as a number or a function such

@@ -119,7 +119,8 @@ class ShrinkageMeanEmbedding(MeanEmbedding, RegularizedEmbedding):
     """The estimator μ̌_λ of eq. (9), which shrinks μ̂ along the directions in which the data vary least.
 
     It is the posterior mean of :class:`kernel_embed.BayesianMeanEmbedding` with prior covariance k in place of r and
-    noise σ² = nλ. The arguments are those of :class:`RegularizedEmbedding`.
+    noise σ² = nλ. The arguments are those of
+    :class:`~kernel_embed.embeddings.RegularizedEmbedding`.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel

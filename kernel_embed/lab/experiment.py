@@ -71,7 +71,7 @@ class Experiment:
         shows: the question it answers, in one line.
         duration: rough duration on two cores.
         key: the fields that name a record.
-        cases: yields the cases, ``cases(settings, **parameters)``; often :func:`product_cases`.
+        cases: yields the cases, ``cases(settings, **parameters)``; often from ``product_cases``.
         summary: the table of its own records, with our figures next to the published ones.
         draw: draws its pictures, ``draw(records, directory)``; ``None`` if it has none.
         options: the settings it supports besides ``out`` and ``quick``, separated by spaces.

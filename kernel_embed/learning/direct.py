@@ -145,7 +145,10 @@ class DirectObjective(Direct):
         assert evaluator is not None
         if self._writes:
             self._vector.set(u)
-        gram = evaluator(theta)
+        try:
+            gram = evaluator(theta)
+        except NanError:  # distances that overflow: a sampler rejects the step, a line search shortens it
+            return None
         ridge = self._total * float(theta[RIDGE][0] if RIDGE in theta else self._embedding.regularization)
         system = None if gram is None else self._factorize(gram, ridge)
         if gram is None or system is None:

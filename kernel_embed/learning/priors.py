@@ -131,21 +131,21 @@ def _parameter_of(vector: ParameterVector, owner: Any, closure: Callable[[Any], 
 
 
 def prior_loss(module: gpytorch.Module) -> Tensor:
-    """−Σ log p(θ) over all registered priors.
+    """−Σ log p(θ) over all registered priors, of which there is at least one.
 
     Raises ``NanError`` outside the support of a prior, which a line search reaches where a positive θ underflows to 0.
     """
-    total = torch.zeros(())
+    losses: list[Tensor] = []
     for name, owner, prior, closure, _ in module.named_priors():
         value = closure(owner)
         try:
-            total = total - prior.log_prob(value).sum()
+            losses.append(-prior.log_prob(value).sum())
         except ValueError as error:  # how distributions report values outside their support
             raise NanError(
                 f"{name}, a {type(prior).__name__}, does not allow values from {float(value.detach().min()):.3g} to "
                 f"{float(value.detach().max()):.3g}. Set the parameter inside its support, or use another prior."
             ) from error
-    return total
+    return sum(losses[1:], start=losses[0])
 
 
 class PriorLoss:

@@ -60,7 +60,7 @@ class DenseSystem(Factorization, LinearSystem):
         form: QuadraticForm | None = None,
         with_gradient: bool = True,
     ) -> list[tuple[Tensor, ...]]:
-        """The quantities of :class:`Factorization` as one node of autograd.
+        """The quantities of :class:`~kernel_embed.linalg.factorization.Factorization` as one node of autograd.
 
         If a gradient needs the inverse, it replaces the factor, so that at most three n × n matrices are in memory, and
         one more with groups; a later solve factorizes again.
@@ -206,9 +206,8 @@ class LeafSystem(DenseSystem):
         for name in names:
             if name not in self._leaves:
                 arrays = self._factorization.quantities((name,), self._Y, self._units)[0]
-                self._leaves[name] = tuple(
-                    torch.from_numpy(np.array(array)).requires_grad_(self.K.requires_grad) for array in arrays
-                )
+                copies = (a.clone() if isinstance(a, Tensor) else torch.from_numpy(np.array(a)) for a in arrays)
+                self._leaves[name] = tuple(copy.requires_grad_(self.K.requires_grad) for copy in copies)
         return [self._leaves[name] for name in names]
 
     def differentiate(

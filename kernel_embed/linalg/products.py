@@ -35,7 +35,7 @@ def add_product_(G: Tensor, L: Tensor, R: Tensor) -> Tensor:
 
 
 def sandwich(C: Tensor, g: Tensor, update: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-    """C diag(g) C for symmetric ``C``, and its diagonal; the ``update`` (L, V) is that of :func:`symmetric_product`.
+    """C diag(g) C for symmetric ``C``, and its diagonal; the ``update`` (L, V) is that of ``symmetric_product``.
 
     It costs half of the plain product, and nothing for entries with g = 0, which losses with a flat part have.
     """

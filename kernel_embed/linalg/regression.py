@@ -63,7 +63,7 @@ class Units:
 
     @functools.cached_property
     def rows(self) -> tuple[Tensor, ...]:
-        """The rows of the groups of each size s: ``(g, s)``, smallest groups first."""
+        """One tensor ``(g, s)`` of row numbers for each size s of groups, smallest first."""
         assert self.labels is not None
         order, sizes = self.labels.argsort(stable=True), self.labels.bincount()
         starts = sizes.cumsum(0) - sizes
