@@ -24,7 +24,7 @@ classes. From scores :math:`F_0 = \log \hat\pi` on, tree t splits rows by the re
 
 .. math::  \rho \, \frac{\sum_i w_i R_{ic}}{1 + \sum_i w_i P_{ic} (1 - P_{ic})}, \qquad P = \operatorname{softmax}(F) .
 
-Only the partitions are kept: their kernel (:mod:`kernel_embed.tabular.table_kernels`) is conditioned like every other
+Only the partitions are kept: their kernel (:mod:`kernel_embed.tabular.partitions`) is conditioned like every other
 kernel. Leave-one-out values of the rows that the trees were grown on are too optimistic; use those of other rows.
 """
 

@@ -1,10 +1,11 @@
 """Learning: minimize an objective over the parameters of an embedding."""
 
 from .fit import fit
+from .lbfgs import LBFGS
 from .maxima import LocalMaximum, local_maxima
-from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
 from .problem import Problem
-from .result import Evaluation, FitResult, Progress, Visit
+from .result import Evaluation, FitResult, Optimizer, Outcome, Progress, Visit
+from .stochastic import Adam, TorchOptimizer
 
 __all__ = [
     "LBFGS",

@@ -24,7 +24,7 @@ from ..embeddings import ConditionalEmbedding
 from ..kernels.classes import evaluation_mode
 from ..runtime import collected_warnings
 from ..splits import proportional_sample
-from .data import LocalProcess
+from .loss import LocalProcess
 from .parameters import ParameterVector
 from .result import StopEarly, Visit
 

@@ -21,17 +21,14 @@ from ..linalg import Groups
 from ..objectives import Objective
 from ..runtime import enabled_gradients, usable_for_gradients
 from ..validation import check_features, check_lengths, check_seed
-from .data import Data, LoaderData, LocalProcess, ProcessGroup, TensorData, fingerprint
 from .degeneracy import default_limits, degeneracies, warn_of_blind_start
 from .early_stopping import FEWEST_ROWS, HeldOut, hold_out
-from .loss import Loss
-from .optimizers import LBFGS, Adam, Optimizer, TorchOptimizer
-from .optimizers.stochastic import Factory
+from .lbfgs import LBFGS
+from .loss import Data, LoaderData, LocalProcess, Loss, ProcessGroup, fingerprint
 from .parameters import ParameterVector, unidentified
 from .problem import Problem
-from .result import Callback, FitResult, Outcome, StopEarly, StopSearch
-
-OF_ADAM = ("batch_size", "num_epochs", "learning_rate")
+from .result import Callback, FitResult, Optimizer, Outcome, StopEarly, StopSearch
+from .stochastic import Adam, Factory, TorchOptimizer
 
 
 @enabled_gradients()
@@ -130,16 +127,9 @@ def fit(
     check_seed(seed)
     if precision not in ("double", "single"):
         raise ValueError(f"precision must be 'double' or 'single', not {precision!r}.")
-    method = choose_optimizer(
-        optimizer,
-        isinstance(x, DataLoader),
-        max_evaluations=max_evaluations,
-        tolerance=tolerance,
-        num_restarts=num_restarts,
-        batch_size=batch_size,
-        num_epochs=num_epochs,
-        learning_rate=learning_rate,
-    )
+    of_lbfgs = {"max_evaluations": max_evaluations, "tolerance": tolerance, "num_restarts": num_restarts}
+    of_adam = {"batch_size": batch_size, "num_epochs": num_epochs, "learning_rate": learning_rate}
+    method = _choose_optimizer(optimizer, isinstance(x, DataLoader), of_lbfgs, of_adam)
     x, y, weights = usable_for_gradients(x), usable_for_gradients(y), usable_for_gradients(weights)
     group = _process_group(embedding, weights, groups)
     usable_for_gradients(group.module)
@@ -159,9 +149,8 @@ def fit(
         held_out, group, data = _hold_out(group, data, getattr(method, "batch_size", None), seed, early_stopping)
     if data.whole is not None:
         vector.lowest = group.from_leader(default_limits(vector, data.whole[0]))
-    num_data = None if data.num_data is None else group.total_rows(data.num_data)
-    loss = Loss(group, objective, vector, num_data, data.whole, precision == "single")
-    problem = Problem(loss, data, vector, np.random.default_rng(seed), progress, callback, held_out)
+    loss = Loss(group, objective, vector, data, precision == "single")
+    problem = Problem(loss, np.random.default_rng(seed), progress, callback, held_out)
     if checkpoint is not None:
         identity = {
             "objective": repr(objective),
@@ -187,26 +176,22 @@ def fit(
     )
 
 
-def choose_optimizer(optimizer: Optimizer | Factory | None, from_loader: bool, **options: Any) -> Optimizer:
+def _choose_optimizer(
+    optimizer: Optimizer | Factory | None, from_loader: bool, of_lbfgs: dict[str, Any], of_adam: dict[str, Any]
+) -> Optimizer:
     """The optimizer itself; else Adam for its options or a loader, and L-BFGS otherwise. ``None`` is a default."""
-    options = {name: value for name, value in options.items() if value is not None}
-    if optimizer is not None:
-        return _as_optimizer(optimizer, list(options))
-    of_lbfgs, of_adam = ([name for name in options if (name in OF_ADAM) is adam] for adam in (False, True))
-    if of_lbfgs and (of_adam or from_loader):
-        others = " and ".join(of_adam) or "a loader"
+    of_lbfgs, of_adam = ({k: v for k, v in options.items() if v is not None} for options in (of_lbfgs, of_adam))
+    if optimizer is None:
+        if of_lbfgs and (of_adam or from_loader):
+            raise ValueError(
+                f"Options of L-BFGS, for all rows at once ({', '.join(of_lbfgs)}), cannot be combined with "
+                f"{' and '.join(of_adam) or 'a loader'}, for Adam. Leave one kind out."
+            )
+        return Adam(**of_adam) if of_adam or from_loader else LBFGS(**of_lbfgs)
+    if of_lbfgs or of_adam:
         raise ValueError(
-            f"Options of L-BFGS, for all rows at once ({', '.join(of_lbfgs)}), cannot be combined with {others}, "
-            "for Adam. Leave one kind out."
-        )
-    return Adam(**options) if of_adam or from_loader else LBFGS(**options)
-
-
-def _as_optimizer(optimizer: Optimizer | Factory, options: list[str]) -> Optimizer:
-    if options:
-        raise ValueError(
-            f"{' and '.join(options)} cannot be combined with optimizer={optimizer!r}. Give them to the optimizer, as "
-            "in Adam(batch_size=100)."
+            f"{' and '.join([*of_lbfgs, *of_adam])} cannot be combined with optimizer={optimizer!r}. Give them to the "
+            "optimizer, as in Adam(batch_size=100)."
         )
     if isinstance(optimizer, Optimizer):
         return optimizer
@@ -238,7 +223,7 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
     # What led to the data is not learned: a graph behind them would be differentiated once too often.
     x = check_features(x).detach()
     module.to(dtype=x.dtype, device=x.device)
-    return TensorData(x, y.detach() if isinstance(y, Tensor) else y)
+    return Data(x, y.detach() if isinstance(y, Tensor) else y)
 
 
 def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
@@ -256,7 +241,7 @@ def _hold_out(
     if isinstance(group, LocalProcess) and data.whole is not None:
         held_out = hold_out(group, *data.whole, batch_size, seed)
         if held_out is not None:
-            return held_out, group.restricted(held_out.others), TensorData(*held_out.rest)
+            return held_out, group.restricted(held_out.others), Data(*held_out.rest)
     if required:
         raise ValueError(
             "early_stopping needs a conditional embedding and tensors x and y of at least two rows, in one process. "

@@ -21,9 +21,8 @@ from ..objectives import Objective
 from ..objectives.evidence import prominent
 from ..runtime import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
-from .data import LocalProcess
 from .fit import fit
-from .loss import Loss
+from .loss import Data, LocalProcess, Loss
 from .parameters import ParameterVector
 
 SAME = 1e-2
@@ -145,7 +144,7 @@ class _Scan:
         self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective[Any], x: Tensor, y: Tensor | None
     ) -> None:
         self.embedding, self.kernels, self.x, self.y = embedding, kernels, x, y
-        self.loss = Loss(LocalProcess(embedding), objective, ParameterVector(embedding), x.shape[-2])
+        self.loss = Loss(LocalProcess(embedding), objective, ParameterVector(embedding), Data(x, y))
         self.originals = [kernel.lengthscale.detach().clone() for kernel in kernels]
         self.middle = torch.cat([value.flatten() for value in self.originals]).log().mean().exp()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ import gpytorch
 import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan, Interval
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,7 +22,6 @@ from ..objectives import Objective
 
 Vector = NDArray[np.float64]
 Bounds = list[tuple[float | None, float | None]]
-
 
 MOST_ROWS = 512
 """Beyond this many rows matrix operations take all the time, and the autograd path keeps fewer of them."""
@@ -38,11 +38,10 @@ class ParameterVector:
     def __init__(self, module: gpytorch.Module, excluded: Iterable[str] = ()) -> None:
         excluded = set(excluded)
         self.module = module
-        self.named = {
-            name: parameter
-            for name, parameter in module.named_parameters()
-            if parameter.requires_grad and name not in excluded
-        }
+        self.named = {n: p for n, p in module.named_parameters() if p.requires_grad and n not in excluded}
+        ends = np.cumsum([0, *(p.numel() for p in self.named.values())]).tolist()
+        self.slices = {name: slice(*pair) for name, pair in zip(self.named, itertools.pairwise(ends), strict=True)}
+        """The entries of each parameter."""
         self.lowest: Vector | None = None
         """Default lower bounds, which keep a search away from degenerate points."""
 
@@ -62,15 +61,12 @@ class ParameterVector:
 
     def set(self, vector: Vector) -> None:
         """Write values back into the parameters."""
-        start = 0
-        for parameter in self.named.values():
-            stop = start + parameter.numel()
+        for parameter, entries in zip(self.named.values(), self.slices.values(), strict=True):
             raw = parameter.detach()
             if raw.device.type == "cpu" and raw.is_contiguous():
-                raw.numpy().reshape(-1)[:] = vector[start:stop]  # three times as fast as a copy by torch
+                raw.numpy().reshape(-1)[:] = vector[entries]  # three times as fast as a copy by torch
             else:
-                raw.copy_(torch.as_tensor(vector[start:stop], device="cpu").view_as(raw))
-            start = stop
+                raw.copy_(torch.as_tensor(vector[entries], device="cpu").view_as(raw))
 
     def project(self) -> None:
         """Move every entry back inside its bounds, for optimizers without bounds."""
@@ -117,16 +113,13 @@ class Coordinates:
     """θ(u) and ∂θ/∂u, entry by entry, by the constraints of the parameters."""
 
     def __init__(self, vector: ParameterVector) -> None:
-        self.slices: dict[str, slice] = {}
-        rules: list[tuple[slice, Transform]] = []
-        start = 0
-        for name, raw in vector.named.items():
-            entries = slice(start, start + raw.numel())
-            self.slices[name] = entries
-            rules.append((entries, _transform(vector.module.constraint_for_parameter_name(name), raw.shape)))
-            start = entries.stop
+        self.slices = vector.slices
+        rules = [
+            (vector.slices[name], _transform(vector.module.constraint_for_parameter_name(name), raw.shape))
+            for name, raw in vector.named.items()
+        ]
         same = len({id(rule) for _, rule in rules}) == 1
-        self._rules = [(slice(0, start), rules[0][1])] if same else rules
+        self._rules = [(slice(None), rules[0][1])] if same else rules
 
     def __call__(self, u: Vector) -> tuple[Vector, Vector]:
         """θ and ∂θ/∂u."""
@@ -154,11 +147,13 @@ def _softplus(u: Vector) -> tuple[Vector, Vector]:
     return np.where(u > LINEAR_FROM, u, np.log1p(small)), small / (1.0 + small)
 
 
-TRANSFORMS: dict[object, Transform] = {torch.exp: _exponential, torch.nn.functional.softplus: _softplus}
+TRANSFORMS: dict[object, Transform] = {
+    torch.exp: _exponential,
+    torch.nn.functional.softplus: _softplus,
+    torch.nn.Softplus: _softplus,
+}
 """Transforms of GPyTorch's constraints with a closed form, by the function or class of modules; others are
 differentiated by autograd. Add your own."""
-TRANSFORMS[torch.nn.Softplus] = _softplus
-
 LARGEST_EXPONENT = 300.0
 """The exponential of a larger number is as good as infinite, and its square overflows."""
 LINEAR_FROM = 20.0
@@ -243,17 +238,11 @@ def unidentified(embedding: gpytorch.Module, objective: Objective[Any]) -> tuple
     λ/σ_f²: if both were free, the objective would have a flat valley. A prior on the outputscale, or a fixed λ, removes
     this.
     """
-    frozen = [name for name, p in embedding.named_parameters() if name.startswith("target_kernel.") and p.requires_grad]
-    return (*frozen, *_unidentified_scale(embedding, objective))
-
-
-def _unidentified_scale(embedding: gpytorch.Module, objective: Objective[Any]) -> tuple[str, ...]:
-    kernel: Kernel = getattr(embedding, "kernel", None)
-    is_scaled = COMPOSITES.find(kernel) is ScaleKernel
-    if objective.identifies_scale or not is_scaled or not hasattr(embedding, "raw_regularization"):
-        return ()
-    if not embedding.raw_regularization.requires_grad:
-        return ()
-    if "outputscale_prior" in kernel._priors:
-        return ()
-    return ("kernel.raw_outputscale",) if kernel.raw_outputscale.requires_grad else ()
+    fixed = [name for name, p in embedding.named_parameters() if name.startswith("target_kernel.") and p.requires_grad]
+    kernel: Any = getattr(embedding, "kernel", None)
+    ridge = getattr(embedding, "raw_regularization", None)
+    if not objective.identifies_scale and ridge is not None and ridge.requires_grad:
+        is_scaled = COMPOSITES.find(kernel) is ScaleKernel and "outputscale_prior" not in kernel._priors
+        if is_scaled and kernel.raw_outputscale.requires_grad:
+            fixed.append("kernel.raw_outputscale")
+    return tuple(fixed)

@@ -1,8 +1,7 @@
-"""Optimizers, and the problem that one minimizes: points to evaluate, batches, and the records of the search."""
+"""The problem that an optimizer minimizes: points to evaluate, batches, and the records of the search."""
 
 from __future__ import annotations
 
-import abc
 import math
 import os
 import time
@@ -18,15 +17,16 @@ from torch import Tensor
 from ..archive import load_checkpoint, save_checkpoint
 from ..kernels import DiagonalBoundError
 from ..runtime import ProgressBar, collected_warnings, progress_bar
-from .data import Data, ProcessGroup, by_leader
 from .early_stopping import HeldOut
-from .loss import Loss
-from .parameters import ParameterVector, Snapshot, Vector
-from .result import Callback, Evaluation, Outcome, Progress, StopSearch, Terms, Visit
+from .loss import Data, Loss, ProcessGroup, T
+from .parameters import Snapshot, Vector
+from .result import Callback, Evaluation, Progress, StopSearch, Terms, Visit
 
 NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
 """Errors of :meth:`Problem.evaluate` where the objective does not exist; a line search steps back there."""
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
+CONTENT = {"best_value", "best", "best_buffers", "origin", "history", "num_evaluations", "optimizer", "optimizer_state"}
+"""The entries of a checkpoint besides its identity."""
 
 OptimizerState = Mapping[str, object]
 """The state from which an optimizer continues: tensors, numbers, text, and dicts and lists of them."""
@@ -53,9 +53,7 @@ class Problem:
         saved_state: what an optimizer of the same class passed to :meth:`record` before a resumption; else empty.
 
     Args:
-        loss: the objective with its embedding.
-        data: rows, or batches of them.
-        vector: the parameters as one vector.
+        loss: the objective with its embedding, parameters and data.
         generator: for random choices.
         progress: show a progress bar.
         callback: called after every record.
@@ -80,16 +78,13 @@ class Problem:
     def __init__(
         self,
         loss: Loss,
-        data: Data,
-        vector: ParameterVector,
         generator: np.random.Generator,
         progress: bool | None = None,
         callback: Callback | None = None,
         held_out: HeldOut | None = None,
     ) -> None:
-        self._loss, self._data, self._vector, self._progress, self._callback = loss, data, vector, progress, callback
-        self._group: ProcessGroup = loss.group
-        self._held_out = held_out
+        self._loss, self._progress, self._callback, self._held_out = loss, progress, callback, held_out
+        vector = self._vector = loss.vector
         self._began = self._saved = time.perf_counter()
         self._checkpoint: str | os.PathLike[str] | None = None
         self._identity: dict[str, object] = {}
@@ -118,7 +113,7 @@ class Problem:
             ValueError: if the checkpoint is damaged or belongs to another problem.
         """
         self._checkpoint, self._identity = path, {**identity, "optimizer": optimizer}
-        content = by_leader(self._group, lambda: load_checkpoint(path, **identity))
+        content = _by_leader(self._loss.group, lambda: load_checkpoint(path, **identity))
         if content is None:
             return
         _check_content(content, path)
@@ -145,7 +140,7 @@ class Problem:
         Raises:
             linear_operator.utils.errors.NanError: if the objective or its gradient is not finite.
         """
-        if self._data.whole is None:
+        if self._loss.data.whole is None:
             raise ValueError(
                 "This optimizer needs all rows at once, but a loader yields batches. Use Adam(...) or "
                 "TorchOptimizer(...), or give tensors x and y."
@@ -164,7 +159,7 @@ class Problem:
 
     def batches(self, batch_size: int | None, num_epochs: int) -> Data:
         """Epochs of batches: of this size, of all rows (``None``), or as a loader has them (``None``)."""
-        return self._data.batches(batch_size, num_epochs, self.generator)
+        return self._loss.data.batches(batch_size, num_epochs, self.generator)
 
     def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
         """The objective on a batch at the current parameters, and its terms; the gradient is added to theirs."""
@@ -215,9 +210,9 @@ class Problem:
         if self._callback is None:
             return
         terms, number = MappingProxyType(dict(visit.terms)), len(self.history)
-        progress = Progress(number, start, visit.value, terms, self.best_value, self.seconds, self._group.module)
+        progress = Progress(number, start, visit.value, terms, self.best_value, self.seconds, self._loss.group.module)
         # The leader decides for all processes.
-        if self._group.from_leader(bool(self._callback(progress))):
+        if self._loss.group.from_leader(bool(self._callback(progress))):
             raise StopSearch(f"stopped by the callback after record {number}")
 
     def finish(self) -> None:
@@ -229,7 +224,7 @@ class Problem:
 
     def _save(self) -> None:
         self._saved = time.perf_counter()
-        if self._checkpoint is None or not self._group.leads:
+        if self._checkpoint is None or not self._loss.group.leads:
             return
         content = {
             "best_value": self.best_value,
@@ -243,42 +238,18 @@ class Problem:
         save_checkpoint(self._checkpoint, {**self._identity, **content})
 
 
-class Optimizer(abc.ABC):
-    """Base class of optimizers for ``fit(…, optimizer=…)``. To write your own, subclass it as a frozen dataclass.
-
-    :meth:`minimize` evaluates points, calls ``problem.record`` for candidates of the best point, and returns an
-    :class:`Outcome`. ``fit`` does the rest: it sets the embedding to the best recorded point, and manages history,
-    checkpoint, callback and Ctrl-C. So keep no state in the optimizer, do not catch exceptions, and draw random numbers
-    from ``problem.generator``. See :class:`kernel_embed.learning.Problem`.
-
-    Example:
-        >>> import dataclasses, gpytorch, torch
-        >>> import kernel_embed as ke
-        >>> @dataclasses.dataclass(frozen=True)
-        ... class RandomSearch(Optimizer):
-        ...     num_draws: int = 30
-        ...
-        ...     def minimize(self, problem):
-        ...         problem.record(problem.evaluate(problem.start))
-        ...         for _ in range(self.num_draws):
-        ...             step = 0.3 * problem.generator.standard_normal(problem.start.shape)
-        ...             problem.record(problem.evaluate(problem.best_point + step))
-        ...         return Outcome(False, f"made all {self.num_draws} draws")
-        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> y = (x.squeeze(-1) > 0.5).long()
-        >>> result = ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, optimizer=RandomSearch(), seed=0)
-        >>> result.message, result.value < result.history[0]["value"]
-        ('made all 30 draws', True)
-    """
-
-    @abc.abstractmethod
-    def minimize(self, problem: Problem) -> Outcome:
-        """Search, record points, and return the outcome."""
-
-
-CONTENT = {"best_value", "best", "best_buffers", "origin", "history", "num_evaluations", "optimizer", "optimizer_state"}
-"""The entries of a checkpoint besides its identity."""
+def _by_leader(group: ProcessGroup, read: Callable[[], T]) -> T:
+    """The result or exception of ``read``, called by the leader and sent to all processes."""
+    outcomes: list[T | ValueError] = []
+    if group.leads:
+        try:
+            outcomes.append(read())
+        except ValueError as error:
+            outcomes.append(error)
+    (outcome,) = group.from_leader(outcomes)
+    if isinstance(outcome, ValueError):
+        raise outcome
+    return outcome
 
 
 def _check_content(content: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

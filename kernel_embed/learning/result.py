@@ -1,23 +1,20 @@
-"""Reports of an optimizer, arguments of a callback, and the result of ``fit``."""
+"""Optimizers and their reports, arguments of a callback, and the result of ``fit``."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import gpytorch
 
 from .parameters import Vector
 
+if TYPE_CHECKING:
+    from .problem import Problem
+
 Terms = dict[str, float]
-
-
-def by_name(names: Sequence[str], values: Sequence[float]) -> Terms:
-    """Values by name; those with the same name are added."""
-    terms: Terms = {}
-    for name, value in zip(names, values, strict=True):
-        terms[name] = terms.get(name, 0.0) + value
-    return terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +117,40 @@ class Outcome:
 
     converged: bool
     message: str
+
+
+class Optimizer(abc.ABC):
+    """Base class of optimizers for ``fit(…, optimizer=…)``. To write your own, subclass it as a frozen dataclass.
+
+    :meth:`minimize` evaluates points, calls ``problem.record`` for candidates of the best point, and returns an
+    :class:`Outcome`. ``fit`` does the rest: it sets the embedding to the best recorded point, and manages history,
+    checkpoint, callback and Ctrl-C. So keep no state in the optimizer, do not catch exceptions, and draw random numbers
+    from ``problem.generator``. See :class:`kernel_embed.learning.Problem`.
+
+    Example:
+        >>> import dataclasses, gpytorch, torch
+        >>> import kernel_embed as ke
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class RandomSearch(Optimizer):
+        ...     num_draws: int = 30
+        ...
+        ...     def minimize(self, problem):
+        ...         problem.record(problem.evaluate(problem.start))
+        ...         for _ in range(self.num_draws):
+        ...             step = 0.3 * problem.generator.standard_normal(problem.start.shape)
+        ...             problem.record(problem.evaluate(problem.best_point + step))
+        ...         return Outcome(False, f"made all {self.num_draws} draws")
+        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> y = (x.squeeze(-1) > 0.5).long()
+        >>> result = ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, optimizer=RandomSearch(), seed=0)
+        >>> result.message, result.value < result.history[0]["value"]
+        ('made all 30 draws', True)
+    """
+
+    @abc.abstractmethod
+    def minimize(self, problem: Problem) -> Outcome:
+        """Search, record points, and return the outcome."""
 
 
 @dataclasses.dataclass

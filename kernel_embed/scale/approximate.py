@@ -27,7 +27,7 @@ from ..embeddings.representation import BLOCK_NUMBERS, by_rows
 from ..kernels import explicit_features, gram, gram_diagonal
 from ..kernels.approximations import nystrom_kernel, random_feature_kernel
 from ..kernels.parameters import frozen
-from ..learning.data import as_pair
+from ..learning.loss import as_pair
 from ..linalg import FeatureSystem, IterativeSystem
 from ..validation import check_count, check_features, check_lengths
 from .statistics import FeaturePredictor, FeatureStatistics

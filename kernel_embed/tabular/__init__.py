@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from .column_encoders import ColumnEncoder, EncodedColumn, column_type, register_column_type
 from .column_types import DateEncoder, NumberEncoder, TextEncoder
 from .input_transforms import InputTransform, cached_transforms, make_input_transform
-from .table_kernels import Partitions, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, Tree
+from .partitions import Partitions, Tree
+from .tied_kernels import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
 
 if TYPE_CHECKING:
     from .encoder import TableEncoder

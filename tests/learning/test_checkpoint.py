@@ -117,7 +117,7 @@ def test_lbfgs_takes_the_way_of_a_search_that_never_stopped(error, at, path, pro
 
 def test_a_search_too_long_to_tell_goes_on_from_its_own_best_point(path, problem, monkeypatch):
     """Not from the best point of an earlier start."""
-    monkeypatch.setattr("kernel_embed.learning.optimizers.lbfgs.MAX_RECORDED", 5)
+    monkeypatch.setattr("kernel_embed.learning.lbfgs.MAX_RECORDED", 5)
     own, resumed = restart_values(path, problem)
     assert resumed[:3] == pytest.approx(own[:3], rel=1e-9)
     assert resumed[3] == pytest.approx(min(own[:3]), rel=1e-9)

@@ -10,9 +10,8 @@ from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior
 from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
-from kernel_embed.learning.data import LocalProcess
 from kernel_embed.learning.direct import direct_objective
-from kernel_embed.learning.loss import Loss
+from kernel_embed.learning.loss import Data, LocalProcess, Loss
 from kernel_embed.learning.parameters import MOST_ROWS, Coordinates, ParameterVector, unidentified
 from kernel_embed.tabular import TiedMaternKernel, TiedRBFKernel
 
@@ -103,7 +102,7 @@ def direct(embedding, objective, x=X, y=Y):
 
 def check_agrees(embedding, objective, x=X, y=Y):
     vector = vector_of(embedding, objective)
-    start, loss = vector.get(), Loss(LocalProcess(embedding), objective, vector, float(len(x)), (x, y))
+    start, loss = vector.get(), Loss(LocalProcess(embedding), objective, vector, Data(x, y))
     for step in 0.5 * np.random.default_rng(0).standard_normal((3, len(start))):
         vector.set(start + step)
         evaluation = loss.evaluate_directly(start + step)
@@ -237,7 +236,7 @@ def test_fit_takes_the_same_steps_with_autograd(monkeypatch, objective):
 
 def test_single_precision_uses_autograd():
     vector = vector_of(classes(RBFKernel()), ke.LeaveOneOutRisk())
-    assert Loss(LocalProcess(vector.module), ke.LeaveOneOutRisk(), vector, 30.0, (X, Y), single=True).direct is None
+    assert Loss(LocalProcess(vector.module), ke.LeaveOneOutRisk(), vector, Data(X, Y), single=True).direct is None
 
 
 def test_singular_matrices_get_jitter_from_the_autograd_path():

@@ -6,7 +6,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RQKernel, Sc
 
 import kernel_embed as ke
 from kernel_embed.kernels.registration import matern
-from kernel_embed.tabular.table_kernels import laplace_gram
+from kernel_embed.tabular.tied_kernels import laplace_gram
 from kernel_embed.testing.checks import second_derivatives
 
 N = 9

@@ -17,7 +17,7 @@ from kernel_embed.tabular import (
     make_input_transform,
 )
 from kernel_embed.tabular.input_transforms import cached_transforms, mid_ranks, weighted_quantiles
-from kernel_embed.tabular.table_kernels import laplace_gram
+from kernel_embed.tabular.tied_kernels import laplace_gram
 
 
 @pytest.fixture

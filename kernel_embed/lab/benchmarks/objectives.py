@@ -19,8 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ...embeddings import BayesianMeanEmbedding, ConditionalEmbedding, ConditionedEmbedding, MulticlassEmbedding
 from ...kernels import RadialProfile, gram, register
-from ...learning.data import LocalProcess, TensorData
-from ...learning.loss import Loss
+from ...learning.loss import Data, LocalProcess, Loss
 from ...learning.parameters import ParameterVector
 from ...learning.problem import Problem
 from ...objectives import (
@@ -227,8 +226,8 @@ def step(work: Work, n: int) -> Call:
     """One evaluation as ``fit`` makes it: from a vector of parameters to a value and a vector."""
     embedding, x, y = work.problem(n)
     vector = ParameterVector(embedding)
-    loss = Loss(LocalProcess(embedding), work.objective, vector, float(n), (x, y))
-    problem = Problem(loss, TensorData(x, y), vector, np.random.default_rng(0), False)
+    loss = Loss(LocalProcess(embedding), work.objective, vector, Data(x, y))
+    problem = Problem(loss, np.random.default_rng(0), False)
     point = vector.get()
     # Points as close to each other as those of a search, whose evaluations start from the previous solution.
     steps = itertools.cycle(0.05 * np.random.default_rng(0).standard_normal((8, len(point))))

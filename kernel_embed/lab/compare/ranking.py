@@ -94,7 +94,7 @@ def _row(method: str, records: Sequence[Record], arrays: Callable[[Record], Arra
     done = finished(records)
     if not done:
         unknown = Estimate(math.nan, math.nan)
-        return Row(method, f"left out: {records[0][LEFT_OUT]}", unknown, dict.fromkeys(task.scores, unknown))
+        return Row(method, f"left out: {records[0][LEFT_OUT]}", unknown, {score.name: unknown for score in task.scores})
     train, available = column(done, "num_train").mean(), column(done, "num_available").mean()
     notes = []
     if train < available:
@@ -105,7 +105,7 @@ def _row(method: str, records: Sequence[Record], arrays: Callable[[Record], Arra
     single = records[0]["folds"] == 1
     folds = [predictions for predictions in map(arrays, done) if predictions]
     values = task.score_rows(folds[0]) if single and folds else {}
-    scores = {name: _estimate(values[name] if name in values else column(done, name)) for name in task.scores}
+    scores = {name: _estimate(values[name] if name in values else column(done, name)) for name, *_ in task.scores}
     if folds:
         scores.update({name: Estimate(value, math.nan) for name, value in task.pool(folds).items()})
     return Row(

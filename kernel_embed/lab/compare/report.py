@@ -193,7 +193,8 @@ def _page(title: str, result: ComparisonResult, body: str) -> str:
     test = "a test table" if settings.folds == 1 else f"{settings.folds} folds (seed {settings.seed})"
     texts = {"title": title, "tried": tried, "version": __version__, "date": date, "test": test}
     texts |= {"kernel": settings.kernel, "limit": limit}
-    columns = _terms({**task.terms, **COLUMNS})
+    meanings = {score.header.removesuffix(" %"): score.meaning for score in task.scores}
+    columns = _terms({**meanings, **({"bound": task.bound} if task.bound else {}), **COLUMNS})
     descriptions = _terms({name: result.learners[name].description for name in settings.methods})
     template = string.Template(importlib.resources.files(__package__).joinpath("report.html").read_text("utf-8"))
     return template.substitute(

@@ -71,7 +71,7 @@ class ComparisonResult:
         return pd.DataFrame(
             {
                 "learner": row.method,
-                **{name: row.scores[name].mean for name in self.task.scores},
+                **{name: row.scores[name].mean for name, *_ in self.task.scores},
                 f"{self.task.loss}_error": row.loss.error,
                 "behind": row.behind.mean,
                 "behind_error": row.behind.error,
@@ -165,16 +165,20 @@ class ComparisonResult:
 
 def ranking_table(rows: Sequence[Row], task: Task, full: bool = False) -> tuple[list[str], list[list[str]]]:
     """Header and cells: scores, paired difference from the best row, p-value, tie and cost; ``full`` for the report."""
-    columns = task.report_columns if full else (*task.columns, (task.loss_name, task.loss, 3, 1.0))
-    header = ["learner", *(title for title, *_ in columns), "behind best", "p", "tied", *_costs(rows[0], task, full)]
+    columns = [(score, score.header) for score in task.scores]
+    if not full:
+        columns = [
+            (score, score.short or task.loss_name) for score in task.scores if score.short or score.name == task.loss
+        ]
+    header = ["learner", *(title for _, title in columns), "behind best", "p", "tied", *_costs(rows[0], task, full)]
     lines = []
     for row in rows:
         if not row.finished:
             lines.append([row.method, *["–"] * (len(header) - 1)])
             continue
         scores = [
-            row.scores[name].text(digits, factor, with_error=full or name == task.loss)
-            for _, name, digits, factor in columns
+            row.scores[score.name].text(score.digits, score.factor, with_error=full or score.name == task.loss)
+            for score, _ in columns
         ]
         difference = [row.behind.text(), _number(row.pvalue, ".3f"), "tied" if is_tied(row, rows[0]) else ""]
         if row.method == rows[0].method:
@@ -186,7 +190,7 @@ def ranking_table(rows: Sequence[Row], task: Task, full: bool = False) -> tuple[
 def _costs(row: Row, task: Task, full: bool) -> dict[str, str]:
     if not full:
         return {"s": _number(row.seconds, ".1f")}
-    bound = {"bound": "vacuous" if row.bound >= 1.0 else _number(row.bound, ".2f")} if "bound" in task.terms else {}
+    bound = {"bound": "vacuous" if row.bound >= 1.0 else _number(row.bound, ".2f")} if task.bound else {}
     costs = {"evals": _number(row.num_evaluations, ".0f"), "seconds": _number(row.seconds, ".2f")}
     return {**bound, **costs, "MB": _number(row.megabytes, ".0f")}
 

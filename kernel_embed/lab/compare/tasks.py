@@ -8,7 +8,7 @@ Numeric targets are scored in standard deviations s of the table's targets. With
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,8 +24,17 @@ from .learners import Features, Learner, learners
 Arrays = dict[str, NDArray[Any]]
 Split = tuple[Any, ...]
 """x, y, x_test, y_test."""
-Columns = tuple[tuple[str, str, int, float], ...]
-"""Columns of a table: header, score, digits, and a factor."""
+
+
+class Score(NamedTuple):
+    """A score by its name in a record: its column in a report, and in a terminal where it has a ``short`` header."""
+
+    name: str
+    header: str
+    meaning: str
+    digits: int = 3
+    factor: float = 1.0
+    short: str = ""
 
 
 class Measured(NamedTuple):
@@ -46,8 +55,7 @@ class Task:
         loss: the score by which learners are ranked, lower is better; ``loss_name`` is its header.
         loss_words: what it is, in a sentence; ``lowest`` in the middle of one, ``axis`` on an axis.
         scores: all scores of a record.
-        columns: of the table in a terminal, without the loss; ``report_columns`` in a report.
-        terms: what the columns of a report mean.
+        bound: what the bound in a report means; empty without one.
         depends: the start of “... on”, of a figure's title.
         prediction: the array of :meth:`measure` that holds the predictive distributions.
         predict: predictions of test rows as arrays, from a fitted model, x, y and all targets of the table.
@@ -65,10 +73,8 @@ class Task:
     loss_words: str
     lowest: str
     axis: str
-    scores: tuple[str, ...]
-    columns: Columns
-    report_columns: Columns
-    terms: Mapping[str, str]
+    scores: tuple[Score, ...]
+    bound: str
     depends: str
     prediction: str
     predict: Callable[[Any, Features, NDArray[Any], NDArray[Any]], Arrays]
@@ -177,26 +183,26 @@ CLASSIFICATION = Task(
     loss_words="NLL is the mean negative log probability of held-out labels, in nats, ± its standard error.",
     lowest="the lowest negative log probability",
     axis="negative log probability of held-out labels (lower is better)",
-    scores=("accuracy", "nll", "brier", "calibration_error"),
-    columns=(("acc. %", "accuracy", 1, 100.0),),
-    report_columns=(
-        ("accuracy %", "accuracy", 1, 100.0),
-        ("NLL", "nll", 3, 1.0),
-        ("Brier", "brier", 3, 1.0),
-        ("calibration", "calibration_error", 3, 1.0),
+    scores=(
+        Score("accuracy", "accuracy %", "share of held-out labels that were predicted right.", 1, 100.0, "acc. %"),
+        Score(
+            "nll",
+            "NLL",
+            "negative log probability of the held-out labels, in nats: 0 is certainty in the right label, log of the "
+            "number of classes is guessing. Learners are ranked by it because it rewards good probabilities, not only "
+            "good labels.",
+        ),
+        Score("brier", "Brier", "mean squared distance of the probabilities from the truth."),
+        Score(
+            "calibration_error",
+            "calibration",
+            "how far stated probabilities are from the shares that turn out right (expected calibration error, all "
+            "held-out rows together).",
+        ),
     ),
-    terms={
-        "accuracy": "share of held-out labels that were predicted right.",
-        "NLL": "negative log probability of the held-out labels, in nats: 0 is certainty in the right label, log of "
-        "the number of classes is guessing. Learners are ranked by it because it rewards good probabilities, not only "
-        "good labels.",
-        "Brier": "mean squared distance of the probabilities from the truth.",
-        "calibration": "how far stated probabilities are from the shares that turn out right (expected calibration "
-        "error, all held-out rows together).",
-        "bound": "the tight form of the paper’s bound on a loss of at most 1 on new data; “vacuous” if it is 1 or more "
-        "and says nothing. It measures complexity and is not a guarantee: kernel and norm were learned on the rows it "
-        "is computed from.",
-    },
+    bound="the tight form of the paper’s bound on a loss of at most 1 on new data; “vacuous” if it is 1 or more and "
+    "says nothing. It measures complexity and is not a guarantee: kernel and norm were learned on the rows it is "
+    "computed from.",
     depends="What the labels depend",
     prediction="probabilities",
     predict=_predict_classes,
@@ -259,24 +265,27 @@ REGRESSION = Task(
     ),
     lowest="the lowest CRPS",
     axis="CRPS, in deviations of the target (lower is better)",
-    scores=("crps", "rmse", "pinball", "coverage", "width"),
-    columns=(("RMSE", "rmse", 3, 1.0), ("cover", "coverage", 2, 1.0)),
-    report_columns=(
-        ("CRPS", "crps", 3, 1.0),
-        ("RMSE", "rmse", 3, 1.0),
-        ("pinball", "pinball", 3, 1.0),
-        ("coverage %", "coverage", 1, 100.0),
-        ("width", "width", 2, 1.0),
+    scores=(
+        Score(
+            "crps",
+            "CRPS",
+            "continuous ranked probability score of the predicted distribution, the squared distance of its "
+            "distribution function from the step at the outcome, in standard deviations of the target: 0 is certainty "
+            "in the right value. Learners are ranked by it because it rewards good distributions, not only good means.",
+        ),
+        Score("rmse", "RMSE", "root mean squared error of the predicted mean, in the same unit.", short="RMSE"),
+        Score("pinball", "pinball", "mean pinball loss of the quantiles at 5, 25, 50, 75 and 95 %."),
+        Score(
+            "coverage",
+            "coverage %",
+            "share of held-out values inside intervals that should hold 90 %, all rows together.",
+            1,
+            100.0,
+            "cover",
+        ),
+        Score("width", "width", "mean width of those intervals, in standard deviations of the target.", 2),
     ),
-    terms={
-        "CRPS": "continuous ranked probability score of the predicted distribution, the squared distance of its "
-        "distribution function from the step at the outcome, in standard deviations of the target: 0 is certainty in "
-        "the right value. Learners are ranked by it because it rewards good distributions, not only good means.",
-        "RMSE": "root mean squared error of the predicted mean, in the same unit.",
-        "pinball": "mean pinball loss of the quantiles at 5, 25, 50, 75 and 95 %.",
-        "coverage": "share of held-out values inside intervals that should hold 90 %, all rows together.",
-        "width": "mean width of those intervals, in standard deviations of the target.",
-    },
+    bound="",
     depends="What the target depends",
     prediction="quantiles",
     predict=_predict_numbers,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple, TypedDict, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...runtime import ProgressBar
-from ...validation import check_at_least, check_count
-from ..parameters import Vector
-from ..problem import NO_VALUE, Optimizer, Problem
-from ..result import Outcome, StopEarly
+from ..runtime import ProgressBar
+from ..validation import check_at_least, check_count
+from .parameters import Vector
+from .problem import NO_VALUE, Problem
+from .result import Evaluation, Optimizer, Outcome, StopEarly
 
 MAX_RECORDED = 2_000_000
 """Numbers that a checkpoint keeps of one start. A longer search resumes at its best point, and may take another way."""
@@ -56,17 +56,14 @@ class LBFGS(Optimizer):
 
     def minimize(self, problem: Problem) -> Outcome:
         """Descend from every start; the outcome is that of the best one."""
-        starts = self._starts(problem)
-        saved = cast("_State | None", problem.saved_state or None)
-        first = 0 if saved is None else saved["start"]
-        again: list[_Evaluated] = []
-        evaluated = None if saved is None else saved.get("evaluated")
-        if evaluated is not None:
-            again = _Evaluated.read(evaluated)
-        elif problem.history and first < len(starts):
-            starts[first] = problem.best_point if saved is None else saved["point"].numpy()
-        made = 0 if saved is None or again else saved["evaluations"]
-        outcome = None
+        start, outcome = problem.start, None
+        noise = [problem.generator.standard_normal(start.shape) for _ in range(self.num_restarts)]
+        starts = [start, *(np.maximum(start + self.restart_spread * z, problem.lowest) for z in noise)]
+        saved: Any = problem.saved_state
+        first, again = saved.get("start", 0), _read(saved.get("evaluated"))
+        if not again and problem.history and first < len(starts):
+            starts[first] = saved["point"].numpy() if saved else problem.best_point
+        made = 0 if again else saved.get("evaluations", 0)
         with problem.progress_bar(self.max_evaluations * len(starts)) as bar:
             for number in range(first, len(starts)):
                 before = problem.best_value
@@ -76,37 +73,13 @@ class LBFGS(Optimizer):
                     outcome = result
         return outcome or Outcome(False, f"nothing left to do: the checkpoint holds start {first} already")
 
-    def _starts(self, problem: Problem) -> list[Vector]:
-        start = problem.start
-        noise = [problem.generator.standard_normal(start.shape) for _ in range(self.num_restarts)]
-        return [start, *(np.maximum(start + self.restart_spread * z, problem.lowest) for z in noise)]
 
-
-class _State(TypedDict):
-    """The state of the current start in a checkpoint: its number, evaluations, best point, and recorded values."""
-
-    start: int
-    evaluations: int
-    point: Tensor
-    evaluated: Tensor | None
-
-
-class _Evaluated(NamedTuple):
-    """A point with its recorded value and gradient."""
-
-    point: Vector
-    value: float
-    gradient: Vector
-
-    @staticmethod
-    def read(rows: Tensor) -> list[_Evaluated]:
-        """From rows of :meth:`row`."""
-        d = (rows.shape[-1] - 1) // 2
-        return [_Evaluated(row[:d], float(row[d]), row[d + 1 :]) for row in rows.numpy()]
-
-    def row(self) -> Vector:
-        """Point, value and gradient as one vector."""
-        return np.concatenate([self.point, [self.value], self.gradient])
+def _read(rows: Tensor | None) -> list[Evaluation]:
+    """What a checkpoint recorded of a start, one row of point, value and gradient for each evaluation."""
+    if rows is None:
+        return []
+    d = (rows.shape[-1] - 1) // 2
+    return [Evaluation(row[:d], float(row[d]), {}, row[d + 1 :]) for row in rows.numpy()]
 
 
 class _EnoughError(Exception):
@@ -124,12 +97,12 @@ class _Descent:
     """
 
     def __init__(
-        self, settings: LBFGS, problem: Problem, number: int, bar: ProgressBar, made: int, again: list[_Evaluated]
+        self, settings: LBFGS, problem: Problem, number: int, bar: ProgressBar, made: int, again: list[Evaluation]
     ) -> None:
         self._settings, self._problem, self._number, self._bar, self._made = settings, problem, number, bar, made
-        self._again: Iterator[_Evaluated] = iter(again)
+        self._again: Iterator[Evaluation] = iter(again)
         self._recorded: list[Vector] | None = [] if made == 0 else None
-        self._lowest: _Evaluated | None = None
+        self._lowest: Evaluation | None = None
 
     def run(self, point: Vector) -> Outcome:
         """Descend from ``point``."""
@@ -175,25 +148,25 @@ class _Descent:
             if not problem.history:
                 raise
             # Such a point is reported to the line search as high and flat.
-            evaluated = _Evaluated(
-                point, problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point)
-            )
-            self._remember(evaluated, exists=False)
-            return evaluated.value, evaluated.gradient
-        self._remember(_Evaluated(point.copy(), evaluation.value, evaluation.gradient.copy()))
+            high = problem.best_value + 10.0 * abs(problem.best_value) + 10.0
+            evaluation = Evaluation(point, high, {}, np.zeros_like(point))
+            self._remember(evaluation, exists=False)
+            return evaluation.value, evaluation.gradient
+        self._remember(evaluation)
         problem.record(evaluation, start=self._number, state=self._state)
         self._bar.set_postfix_str(f"{problem.best_value:.4f}", refresh=False)
-        return evaluation.value, evaluation.gradient
+        return evaluation.value, evaluation.gradient.copy()
 
-    def _remember(self, evaluated: _Evaluated, exists: bool = True) -> None:
-        if exists and (self._lowest is None or evaluated.value < self._lowest.value):
-            self._lowest = evaluated
+    def _remember(self, made: Evaluation, exists: bool = True) -> None:
+        if exists and (self._lowest is None or made.value < self._lowest.value):
+            self._lowest = made
         if self._recorded is not None:
-            self._recorded.append(evaluated.row())
+            self._recorded.append(np.concatenate([made.point, [made.value], made.gradient]))
             if len(self._recorded) * self._recorded[-1].size > MAX_RECORDED:
                 self._recorded = None
 
-    def _state(self) -> _State:
+    def _state(self) -> dict[str, object]:
+        """The number of the start, its evaluations, best point, and recorded values, for a checkpoint."""
         assert self._lowest is not None
         return {
             "start": self._number,

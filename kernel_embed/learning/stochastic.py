@@ -7,18 +7,18 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypedDict, cast
+from typing import Any
 
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from ...validation import check_at_least, check_count
-from ..data import Batch, Data
-from ..parameters import Snapshot
-from ..problem import Optimizer, Problem
-from ..result import Outcome, Visit
+from ..validation import check_at_least, check_count
+from .loss import Batch, Data
+from .parameters import Snapshot
+from .problem import Problem
+from .result import Optimizer, Outcome, Visit
 
 SETTLED = 1e-3
 """A search counts as converged when its last ten epochs differ by less than this share of their mean."""
@@ -110,29 +110,19 @@ class Adam(Optimizer):
         return TorchOptimizer(factory, self.num_epochs, self.batch_size).minimize(problem)
 
 
-class _State(TypedDict):
-    """The state in a checkpoint after an epoch."""
-
-    stepper: str
-    moments: dict[str, object]
-    point: Tensor
-    buffers: Mapping[str, Tensor]
-    batches: Tensor | None
-    epoch: int
-
-
 def _resume(problem: Problem, stepper: torch.optim.Optimizer, batches: Data) -> int:
     """Resume from a checkpoint of the same kind of optimizer; returns the number of the next epoch."""
-    saved = cast("_State | None", problem.saved_state or None)
-    if saved is None or saved["stepper"] != type(stepper).__qualname__:
+    saved: Any = problem.saved_state
+    if saved.get("stepper") != type(stepper).__qualname__:
         return 0
     stepper.load_state_dict(copy.deepcopy(saved["moments"]))  # the optimizer would write into them
     problem.restore(Snapshot(saved["point"].numpy(), saved["buffers"]))
     batches.restore(saved["batches"])
-    return saved["epoch"]
+    return int(saved["epoch"])
 
 
-def _state(problem: Problem, stepper: torch.optim.Optimizer, batches: Data, epoch: int) -> _State:
+def _state(problem: Problem, stepper: torch.optim.Optimizer, batches: Data, epoch: int) -> dict[str, object]:
+    """The state in a checkpoint after an epoch."""
     now = problem.snapshot()
     return {
         "stepper": type(stepper).__qualname__,
