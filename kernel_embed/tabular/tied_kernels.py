@@ -1,8 +1,8 @@
 """Kernels of encoded tables with one lengthscale for each column, however many numbers encode it.
 
 A category is written as one-hot numbers: with a common lengthscale ℓ they contribute 1/ℓ² to the squared distance of
-two rows whose categories differ, and nothing where they agree. The squared exponential of such rows is the kernel of the
-numbers times a delta kernel of the category, with one learned relevance 1/ℓ.
+two rows whose categories differ, and nothing where they agree. The squared exponential of such rows is the kernel of
+the numbers times a delta kernel of the category, with one learned relevance 1/ℓ.
 """
 
 from __future__ import annotations
