@@ -87,7 +87,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|parameters\.M)"),
     (r"py:.*", r"kernel_embed\.linalg\.units\.Units|Units"),  # made from the labels of groups
-    (r"py:.*", r"kernel_embed\.learning\.data\.ProcessGroup"),  # a protocol, for shards
+    (r"py:.*", r"kernel_embed\.learning\.loss\.ProcessGroup"),  # a protocol, for shards
     (r"py:.*", r"HeldOut|Importances"),  # rows of early stopping, and a protocol for plots
     (r"py:.*", r"Callback|kernel_embed\.learning\.result\.StopSearch"),  # an alias, and what only ``fit`` catches
     (
