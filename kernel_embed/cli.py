@@ -110,9 +110,7 @@ def _with_files(text: str, options: argparse.Namespace, pictures: Sequence[pathl
     """``text`` with last lines that name the files and, after ``--quick``, warn that the run is too short."""
     words = ["--quick runs are too short for conclusions."] if options.quick else []
     words += [f"Pictures: {', '.join(map(str, pictures))}."] if pictures else []
-    return "\n".join(
-        [f"{text}\n\nResults are in {options.out / 'results.json'}.", *([" ".join(words)] if words else [])]
-    )
+    return f"{text}\n\nResults are in {options.out / 'results.json'}.\n{' '.join(words)}".rstrip()
 
 
 def _compare_options(command: argparse.ArgumentParser) -> None:
@@ -133,6 +131,7 @@ def _compare_options(command: argparse.ArgumentParser) -> None:
     add("--target", metavar="COLUMN", help="the column to predict (default: 'target', else the last)")
     add("--task", choices=sorted(TASKS), help="classes or numbers (default: a target of many numbers is a regression)")
     add("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
+    add("--groups", metavar="COLUMN", help="rows with the same value, such as a patient, stay in one fold")
     add("--test", type=pathlib.Path, metavar="FILE", help="held-out rows to score on, instead of folds")
     how = command.add_argument_group("how to compare")
     names, kernels = sorted({name for task in TASKS.values() for name in task.learners()}), sorted(SMOOTHNESS)
@@ -160,13 +159,13 @@ def _compare(options: argparse.Namespace) -> Outcome:
         raise ValueError(f"--budget must be positive, not {options.budget}. Give --all-rows for no limit.")
     if options.test is not None and options.data is not None and options.data.is_dir():
         raise ValueError("--test works with one table, not with a directory. Give --data FILE.")
-    if options.data is None and (options.target is not None or options.test is not None or options.drop):
-        raise ValueError("--target, --drop and --test need a table. Give --data FILE.")
-    tables, rejected = _tables(options)
+    if options.data is None and (options.target or options.groups or options.test or options.drop):
+        raise ValueError("--target, --groups, --drop and --test need a table. Give --data FILE.")
+    folds = 1 if options.test is not None else options.folds or (2 if options.quick else 5)
+    tables, rejected = _tables(options, folds)
     task = TASKS[tables[0][0].task]
     budget = None if options.all_rows else options.budget or (20.0 if options.quick else 90.0)
     methods = tuple(options.methods or task.methods(options.quick))
-    folds = 1 if options.test is not None else options.folds or (2 if options.quick else 5)
     settings = Settings(methods, options.kernel, folds, options.seed, budget, task.name)
     results = compare_tables(tables, settings, options.out)
     pictures = [] if options.no_report else [write_report(results, options.out / "report.html")]
@@ -179,18 +178,19 @@ def _compare(options: argparse.Namespace) -> Outcome:
     return _with_files(text, options, pictures), problem
 
 
-def _tables(options: argparse.Namespace) -> tuple[list[TablePair], list[str]]:
+def _tables(options: argparse.Namespace, folds: int) -> tuple[list[TablePair], list[str]]:
     """The tables, each with its test table, and one line for each file that was rejected."""
     from .lab.compare.comparison import shipped
     from .lab.compare.tables import read_directory, read_user_table
 
     if options.data is None:
         return shipped(), []
+    more = {"task": options.task, "groups": options.groups, "folds": folds}
     if not options.data.is_dir():
-        train = read_user_table(options.data, options.target, options.drop, task=options.task)
+        train = read_user_table(options.data, options.target, options.drop, **more)
         test = None if options.test is None else read_user_table(options.test, options.target, like=train)
         return [(train, test)], []
-    tables, rejected = read_directory(options.data, options.datasets, options.target, options.drop, options.task)
+    tables, rejected = read_directory(options.data, options.datasets, options.target, options.drop, **more)
     return [(table, None) for table in tables], rejected
 
 

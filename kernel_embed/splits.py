@@ -153,9 +153,20 @@ def rotations(parts: Sequence[Integers]) -> list[tuple[Integers, ...]]:
     return [(np.concatenate(rest[i]), parts[(i + 1) % n], parts[i]) for i in range(n)]
 
 
-def cross_validation_folds(y: NDArray[Any], num_folds: int, seed: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Training and test rows: stratified folds; plain ones for numbers, or if no class is large enough."""
+def cross_validation_folds(
+    y: NDArray[Any], num_folds: int, seed: int, groups: Integers | None = None
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Training and test rows: stratified folds; plain ones for numbers, or if no class is large enough.
+
+    With ``groups``, at least as many as folds, all rows of a group are in one fold.
+    """
     from sklearn.model_selection import KFold, StratifiedKFold
+
+    if groups is not None:
+        labels = np.zeros(len(y), dtype=np.int64) if y.dtype.kind == "f" else np.unique(y, return_inverse=True)[1]
+        fold = stratified_folds(labels, num_folds, np.random.default_rng(seed), groups, balanced=True)
+        yield from ((np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(num_folds))
+        return
 
     plain = y.dtype.kind == "f" or np.unique(y, return_counts=True)[1].max() < num_folds
     splitter = (KFold if plain else StratifiedKFold)(num_folds, shuffle=True, random_state=seed)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
+from sklearn.utils.validation import has_fit_parameter
 
 from ..results import Record, Results
 from ..runtime import printable, progress_bar
@@ -182,14 +183,23 @@ def last_step(model: Any) -> Any:
     return model[-1] if hasattr(model, "steps") else model
 
 
-def fit_model(model: Any, x: Any, y: NDArray[Any]) -> Any:
-    """Fit without changing the state of NumPy's global generator, which some libraries draw from.
+def groups_parameter(model: Any) -> str | None:
+    """The name under which ``model.fit`` passes ``groups`` to the last step; ``None`` if that does not take them."""
+    if not has_fit_parameter(last_step(model), "groups"):
+        return None
+    return f"{model.steps[-1][0]}__groups" if hasattr(model, "steps") else "groups"
 
-    A model that ends early on Ctrl-C and keeps what it has is not fitted: the interruption is raised.
+
+def fit_model(model: Any, x: Any, y: NDArray[Any], groups: NDArray[Any] | None = None) -> Any:
+    """Fit, with ``groups`` if the model takes them.
+
+    NumPy's global generator, which some libraries draw from, keeps its state. A model that ends early on Ctrl-C and
+    keeps what it has is not fitted: the interruption is raised.
     """
+    name = None if groups is None else groups_parameter(model)
     state = np.random.get_state()  # noqa: NPY002
     try:
-        model = model.fit(x, y)
+        model = model.fit(x, y, **({} if name is None else {name: groups}))
     finally:
         np.random.set_state(state)  # noqa: NPY002
     for part in ("result_", "posterior_"):
@@ -210,7 +220,14 @@ SAFETY = 1.3
 """Learning on more rows may take more steps."""
 
 
-def affordable_rows(make: Callable[[], Any], x: Any, y: NDArray[Any], budget: float, seed: int = 0) -> int:
+def affordable_rows(
+    make: Callable[[], Any],
+    x: Any,
+    y: NDArray[Any],
+    budget: float,
+    seed: int = 0,
+    groups: NDArray[Any] | None = None,
+) -> int:
     """How many rows of ``x, y`` a new learner can be fitted to in about ``budget`` seconds; 0 if not even 125.
 
     Trials on 125, 250, 500, … rows give time and its growth, t ∝ rows^p; they go on while the next one is affordable.
@@ -219,7 +236,7 @@ def affordable_rows(make: Callable[[], Any], x: Any, y: NDArray[Any], budget: fl
     def trial(rows: int) -> float:
         part = proportional_sample(y, rows, seed)
         start = time.process_time()
-        fit_model(make(), take(x, part), y[part])
+        fit_model(make(), take(x, part), y[part], None if groups is None else groups[part])
         return time.process_time() - start
 
     n = len(y)

@@ -38,6 +38,7 @@ def compare(
     *,
     methods: Sequence[str] | None = None,
     test: tuple[Any, ArrayLike] | None = None,
+    groups: ArrayLike | str | None = None,
     folds: int = 5,
     seed: int = 0,
     budget: float | None = 90.0,
@@ -56,6 +57,8 @@ def compare(
             else the last.
         methods: names of learners, listed by ``kernel-embed compare --help``; by default those that are installed.
         test: features and labels to score on, instead of folds.
+        groups: a label for each row, or the name of a column of ``X``, which is then no feature. All rows of a group,
+            such as a patient, are in one fold, and learners that take groups get them.
         folds: of the cross validation.
         seed: of the folds.
         budget: CPU seconds for one learner, all folds together; one that would take longer is fitted to a part of
@@ -73,7 +76,8 @@ def compare(
 
     Raises:
         TypeError: if ``methods`` is not a list of names, or ``folds`` or ``seed`` is not a whole number.
-        ValueError: if ``folds`` is below 2, ``seed`` is negative, or ``budget`` is not positive.
+        ValueError: if ``folds`` is below 2, ``seed`` is negative, ``budget`` is not positive, or ``groups`` are not one
+            for each row or fewer than ``folds``.
         OSError: if the results cannot be written.
 
     Example:
@@ -92,10 +96,11 @@ def compare(
     if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
         raise ValueError(f"budget must be positive, not {budget!r}. Give None for no limit.")
     budget = None if budget is None else float(budget)
-    train = _table(X, y, name, drop, task)
+    num_folds = folds if test is None else 1
+    train = _table(X, y, name, drop, task=task, groups=groups, folds=num_folds)
     test_table = None if test is None else table_of(*test, name="test", like=train)
     names = tuple(methods or TASKS[train.task].methods())
-    settings = Settings(names, kernel, folds if test_table is None else 1, seed, budget, train.task)
+    settings = Settings(names, kernel, num_folds, seed, budget, train.task)
     (result,) = compare_tables([(train, test_table)], settings, None if out is None else pathlib.Path(out), progress)
     return result
 
@@ -113,11 +118,11 @@ def compare_tables(
     return [ComparisonResult(comparison) for comparison in comparisons]
 
 
-def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
+def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], **options: Any) -> UserTable:
     if isinstance(X, str | os.PathLike):
         if not (y is None or isinstance(y, str)):
             raise ValueError("With a path, y must be the name of the target column, not labels.")
-        table = read_user_table(X, y, drop, task=task)
+        table = read_user_table(X, y, drop, **options)
         return table if name is None else table._replace(name=name)
     if y is None:
         raise ValueError("There are no labels. Give y=labels, or y='name of the column' with a DataFrame.")
@@ -126,7 +131,7 @@ def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[s
         if y not in frame.columns:
             raise ValueError(f"X has no column {y!r}. Its columns are {', '.join(map(str, frame.columns))}.")
         X, y = frame.drop(columns=y), frame[y]
-    return table_of(X, y, name or "table", drop, task=task)
+    return table_of(X, y, name or "table", drop, **options)
 
 
 class Settings(NamedTuple):
@@ -169,6 +174,8 @@ class Comparison:
                 )
         own = {name: getattr(settings, name) for name in ("task", "kernel", "folds", "seed", "budget")}
         self._key: Record = {"experiment": "compare", "dataset": table.name, "data": table.fingerprint, **own}
+        if table.groups is not None:
+            self._key["groups"] = int(table.groups.max()) + 1
         self._memory: dict[str, Arrays] = {}
 
     def cases(self) -> Iterator[Case]:
@@ -185,12 +192,12 @@ class Comparison:
         return sorted(same, key=lambda record: (order[str(record["method"])], record["fold"]))
 
     def split(self, fold: int) -> Split:
-        """(x, y, x_test, y_test) of a fold."""
-        x, y = self.table.x, self.table.y
+        """Training and test rows of a fold."""
+        x, y, groups = self.table.x, self.table.y, self.table.groups
         if self.test is not None:
-            return x, y, self.test.x, self.test.y
-        rows, others = list(cross_validation_folds(y, self.settings.folds, self.settings.seed))[fold]
-        return take(x, rows), y[rows], take(x, others), y[others]
+            return Split(x, y, self.test.x, self.test.y, groups)
+        rows, others = list(cross_validation_folds(y, self.settings.folds, self.settings.seed, groups))[fold]
+        return Split(x, y, take(x, others), y[others], groups).part(rows)
 
     def _fold(self, key: Record) -> Record:
         fold, budget = int(str(key["fold"])), self.settings.budget
@@ -198,7 +205,8 @@ class Comparison:
         seconds = column(finished(earlier), "processor_seconds")
         if budget is not None and len(seconds) > 1 and seconds.sum() + seconds.mean() > 1.5 * budget:
             return {LEFT_OUT: "the budget is used up by the folds before", "row_limit": earlier[-1].get("row_limit")}
-        x, y, x_test, y_test = self.split(fold)
+        split = self.split(fold)
+        x, y = split.x, split.y
         make = self.learners[str(key["method"])].for_tables
         with few_threads(len(self.table.y)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the record holds the important ones
@@ -206,12 +214,12 @@ class Comparison:
             if limits or budget is None:
                 limit = limits[-1] if limits else None
             else:
-                limit = affordable_rows(make, x, y, budget / self.settings.folds, self.settings.seed)
+                limit = affordable_rows(make, x, y, budget / self.settings.folds, self.settings.seed, split.groups)
                 limit = None if limit >= len(y) else limit
             if limit == 0:
                 return {LEFT_OUT: "takes far more than its share of the budget even on the fewest rows", "row_limit": 0}
             rows = proportional_sample(y, len(y) if limit is None else int(limit), self.settings.seed)
-            measured = self.task.measure(make, (take(x, rows), y[rows], x_test, y_test), self.table.y)
+            measured = self.task.measure(make, split.part(rows), self.table.y)
         # The arrays first: a record in the file means that everything of this fold is there.
         self._keep(key, {**measured.arrays, **learned_arrays(measured.model)})
         return {**measured.record, "num_available": len(y), "row_limit": limit}

@@ -94,11 +94,11 @@ def learning_curve(result: ComparisonResult, method: str | None) -> Content:
     row = next((row for row in result.finished_rows if row.method == method), None)
     if row is None or row.seconds > CURVE_SECONDS or row.folds is None:
         return
-    x, y, x_test, y_test = result.comparison.split(0)
+    split = result.comparison.split(0)
     make, sizes, values = result.learners[row.method].for_tables, [], []
     for share in (0.1, 0.2, 0.4, 0.7, 1.0):
-        rows = proportional_sample(y, max(int(share * len(y)), 10), result.settings.seed)
-        measured = result.task.measure(make, (take(x, rows), y[rows], x_test, y_test), result.table.y)
+        rows = proportional_sample(split.y, max(int(share * len(split.y)), 10), result.settings.seed)
+        measured = result.task.measure(make, split.part(rows), result.table.y)
         sizes.append(len(rows))
         values.append(measured.record[result.task.loss])
     loss, (figure, axes) = result.task.loss_name, new_figure(5.0, 3.2)

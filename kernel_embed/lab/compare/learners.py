@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from ..runner import last_step
+from ..runner import groups_parameter, last_step
 from .embedding_classifiers import SMOOTHNESS, kernel_class
 
 Features = Any
@@ -110,11 +110,15 @@ class Learner:
             return "regressor.predict_interval(X_new, coverage=0.9)"
         return "regressor[-1].predict_interval(regressor[:-1].transform(X_new), coverage=0.9)"
 
-    @property
-    def code(self) -> str:
-        """The lines that fit a data frame ``X`` with targets ``y`` as the comparison does, and predict ``X_new``."""
+    def code(self, with_groups: bool = False) -> str:
+        """The lines that fit a data frame ``X`` with targets ``y`` as the comparison does, and predict ``X_new``.
+
+        ``with_groups``, a learner that takes the ``groups`` of rows gets them.
+        """
         name, pipeline = self._variable, self._pipeline
-        return "\n".join([*_imports(pipeline), "", f"{name} = {pipeline}", f"{name}.fit(X, y)", self._prediction])
+        parameter = groups_parameter(self.for_tables()) if with_groups else None
+        fit = f"{name}.fit(X, y)" if parameter is None else f"{name}.fit(X, y, {parameter}=groups)"
+        return "\n".join([*_imports(pipeline), "", f"{name} = {pipeline}", fit, self._prediction])
 
     def loading(self, path: str) -> str:
         """The code that loads the fitted model from ``path`` and predicts ``X_new``."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ...plots import plot_reliability
 from ...plots.style import ACCENT, OTHER
 from ...results import decimal
-from ...splits import cross_validation_folds
 from ..experiment import new_figure
+from ..runner import fit_model
 from .reading import series_type
 from .report import REFIT_SECONDS, Content, html_table, picture, section
 from .result import ComparisonResult
@@ -140,9 +140,8 @@ def coverage_by_group(result: ComparisonResult, method: str | None) -> Content:
     inside, width = (result.task.score_rows(arrays)[name] for name in ("coverage", "width"))
     groups = [("predicted mean", _thirds(arrays["mean"], decimal))]
     if result.test is None:
-        table, settings = result.table, result.settings
-        rows = np.concatenate([others for _, others in cross_validation_folds(table.y, settings.folds, settings.seed)])
-        frame = table.x.iloc[rows].reset_index(drop=True)
+        splits = map(result.comparison.split, range(result.settings.folds))
+        frame = pd.concat([split.x_test for split in splits], ignore_index=True)
         groups += [(name, group_column(frame[name])) for name in _most_relevant(result, 2)]
     lines = []
     for name, (labels, member) in groups:
@@ -210,8 +209,8 @@ def influential_rows(result: ComparisonResult, method: str | None) -> Content:
             "regressor.influential_rows(X_new) for any row.</p>"
         )
         return
-    x, y, x_test, y_test = result.comparison.split(0)
-    model = result.learners["default"].for_tables().fit(x, y)
+    x, y, x_test, y_test, groups = result.comparison.split(0)
+    model = fit_model(result.learners["default"].for_tables(), x, y, groups)
     means = model.predict(x_test)
     middle = int(np.argsort(means)[len(y_test) // 2])
     (influential,) = model.influential_rows(x_test.iloc[[middle]], 6)

@@ -190,7 +190,8 @@ def _page(title: str, result: ComparisonResult, body: str) -> str:
     if settings.budget is not None:
         limit = f"at most {settings.budget:g} CPU s for one learner on one table"
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
-    test = "a test table" if settings.folds == 1 else f"{settings.folds} folds (seed {settings.seed})"
+    folds = "folds" if result.table.groups is None else "folds of whole groups"
+    test = "a test table" if settings.folds == 1 else f"{settings.folds} {folds} (seed {settings.seed})"
     texts = {"title": title, "tried": tried, "version": __version__, "date": date, "test": test}
     texts |= {"kernel": settings.kernel, "limit": limit}
     meanings = {score.header.removesuffix(" %"): score.meaning for score in task.scores}
@@ -264,7 +265,7 @@ def _advice(result: ComparisonResult, advice: Recommendation | None) -> str:
     why = f"<p>{escape(advice.why)}</p>" if advice.why else ""
     return (
         f'<div class="use"><strong>{advice.use} “{escape(advice.method)}”</strong>: {escape(learner.description)}.'
-        f"{why}{worse}<pre>{escape(learner.code)}</pre></div>"
+        f"{why}{worse}<pre>{escape(result.code(advice.method))}</pre></div>"
     )
 
 

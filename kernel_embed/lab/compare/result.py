@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...results import table
-from ..runner import finished
+from ..runner import finished, fit_model
 from .ranking import Recommendation, Row, is_tied, recommend, rows_of, rule, standing
 from .tables import UserTable
 from .tasks import CLASSIFICATION, TASKS, Arrays, Task
@@ -112,7 +112,8 @@ class ComparisonResult:
 
     def fitted(self, method: str | None = None) -> Any:
         """The learner ``method``, the recommended one by default, fitted to all rows of the table."""
-        return self.learners[method or self.recommendation.method].for_tables().fit(self.table.x, self.table.y)
+        model = self.learners[method or self.recommendation.method].for_tables()
+        return fit_model(model, self.table.x, self.table.y, self.table.groups)
 
     def save(self, folder: str | os.PathLike[str], method: str | None = None) -> pathlib.Path:
         """Write :meth:`fitted` to a file of ``folder`` for :func:`kernel_embed.load`, and return its path.
@@ -138,7 +139,7 @@ class ComparisonResult:
 
     def code(self, method: str | None = None) -> str:
         """The lines that do what :meth:`fitted` does."""
-        return self.learners[method or self.recommendation.method].code
+        return self.learners[method or self.recommendation.method].code(self.table.groups is not None)
 
     def plot(self, ax: Axes | None = None, method: str | None = None) -> Axes:
         """The learners by their NLL, or CRPS, with standard errors (extra ``plots``); ``method`` is highlighted."""

@@ -18,14 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...tabular.encoder import TableEncoder, label_array
 from .reading import INFINITE, LARGEST, SUFFIXES, Notes, frame_of, listed, read_frame, typed
+from .targets import FEWEST_ROWS, check_target, labels_like, targets, task_of
 from .tasks import TASKS
-
-MOST_FRACTIONS = 20
-"""A target with more different numbers, not all of them whole, is continuous."""
-MOST_WHOLE = 50
-"""A target with more different whole numbers is a count or a measurement, unless the task is given."""
-FEWEST_ROWS = 10
-FEWEST_OF_A_CLASS = 5
 
 
 class UserTable(NamedTuple):
@@ -37,6 +31,7 @@ class UserTable(NamedTuple):
         y: labels as text or whole numbers; for a regression floats.
         notes: what a reader of the results should know: dropped columns and rows, classes with few rows.
         task: what is predicted.
+        groups: the number of each row's group, from 0; ``None`` without groups.
     """
 
     name: str
@@ -44,6 +39,7 @@ class UserTable(NamedTuple):
     y: NDArray[Any]
     notes: tuple[str, ...] = ()
     task: str = "classification"
+    groups: NDArray[np.int64] | None = None
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -61,6 +57,8 @@ class UserTable(NamedTuple):
             else:
                 digest.update("\n".join(column.fillna("").astype(str)).encode())
         digest.update("\n".join(str(label) for label in self.y).encode())
+        if self.groups is not None:
+            digest.update(self.groups.tobytes())
         return digest.hexdigest()[:12]
 
 
@@ -71,10 +69,13 @@ def table_of(
     drop: Sequence[str] = (),
     like: UserTable | None = None,
     task: str | None = None,
+    groups: ArrayLike | str | None = None,
+    folds: int = 1,
 ) -> UserTable:
     """Check a data frame (pandas, polars, or any with ``to_pandas``) or matrix with its labels.
 
-    ``like`` is the training table if this one holds the test rows.
+    ``like`` is the training table if this one holds the test rows. ``groups`` are labels of rows or the name of their
+    column, and must be at least as many as ``folds``.
     """
     frame = frame_of(X).infer_objects().reset_index(drop=True)
     try:
@@ -83,7 +84,8 @@ def table_of(
         raise TypeError(f"y is not a vector of labels but {type(y).__name__} ({error}). Give a list.") from error
     if len(labels) != len(frame):
         raise ValueError(f"X has {len(frame)} rows, but y has {len(labels)} labels. Give one label for each row.")
-    return _table(name, _without(frame, drop, name), labels, like, task)
+    frame, of_rows = _split_groups(frame, groups, drop, "X")
+    return _table(name, _without(frame, drop, name), labels, like, task, of_rows, folds)
 
 
 def read_user_table(
@@ -92,11 +94,14 @@ def read_user_table(
     drop: Sequence[str] = (),
     like: UserTable | None = None,
     task: str | None = None,
+    groups: ArrayLike | str | None = None,
+    folds: int = 1,
 ) -> UserTable:
     """Read a CSV (comma, semicolon, tab or bar between cells) or Parquet file with a header.
 
     The target is by default the column ``target``, else the last; ``task=None`` decides by it (:func:`task_of`).
-    ``like`` is the training table if this one holds the test rows: its columns and their types are used.
+    ``like`` is the training table if this one holds the test rows: its columns and their types are used. ``groups``
+    and ``folds`` are those of :func:`table_of`.
     """
     path = pathlib.Path(path)
     frame = read_frame(path)
@@ -107,15 +112,21 @@ def read_user_table(
         raise ValueError(f"{path} has no column {target!r}. Choose one of {listed(names, 20)} with --target.")
     if target in drop:
         raise ValueError(f"The target {target!r} is among the columns to drop. Remove it from them.")
+    if isinstance(groups, str) and groups == target:
+        raise ValueError(f"The target {target!r} cannot be the groups as well. Name another column.")
     if len(names) < 2:
         raise ValueError(f"{path} has no column besides the target {target!r}. Give at least one feature.")
-    return _table(path.stem, _without(frame.drop(columns=target), drop, str(path)), frame[target], like, task)
+    features, of_rows = _split_groups(frame.drop(columns=target), groups, drop, str(path))
+    return _table(path.stem, _without(features, drop, str(path)), frame[target], like, task, of_rows, folds)
 
 
 def read_directory(
-    directory: pathlib.Path, names: Sequence[str] | None, target: str | None, drop: Sequence[str], task: str | None
+    directory: pathlib.Path, names: Sequence[str] | None, target: str | None, drop: Sequence[str], **options: Any
 ) -> tuple[list[UserTable], list[str]]:
-    """The tables of a directory, all of one task, or those with these ``names``; and a line for each rejected one."""
+    """The tables of a directory, all of one task, or those with these ``names``; and a line for each rejected one.
+
+    ``options`` are those of :func:`read_user_table`.
+    """
     paths = {path.stem: path for path in sorted(directory.iterdir()) if path.suffix.lower() in SUFFIXES}
     names = names or list(paths)
     missing = [name for name in names if name not in paths]
@@ -126,7 +137,7 @@ def read_directory(
     tables, rejected = [], []
     for name in names:
         try:
-            tables.append(read_user_table(paths[name], target, drop, task=task))
+            tables.append(read_user_table(paths[name], target, drop, **options))
         except (ValueError, OSError, ImportError) as error:
             rejected.append(f"{paths[name].name}: {' '.join(str(error).split())}")
     if not tables:
@@ -138,6 +149,42 @@ def read_directory(
     return [table for table in tables if table.task == task], rejected
 
 
+def _split_groups(
+    frame: pd.DataFrame, groups: ArrayLike | str | None, drop: Sequence[str], where: str
+) -> tuple[pd.DataFrame, pd.Series | None]:
+    """The frame without the column of the groups, and the group of each row."""
+    if isinstance(groups, str):
+        if groups not in frame.columns:
+            raise ValueError(f"{where} has no column {groups!r} of groups. Its columns: {listed(list(frame), 20)}.")
+        if groups in drop:
+            raise ValueError(f"The groups {groups!r} are among the columns to drop. Remove them from these.")
+        return frame.drop(columns=groups), frame[groups]
+    if groups is None:
+        return frame, None
+    labels = np.asarray(groups, dtype=object)  # as text, a missing label would not be missing
+    if labels.shape != (len(frame),):
+        raise ValueError(
+            f"groups must be one label for each of the {len(frame)} rows, or the name of a column, but their shape is "
+            f"{labels.shape}."
+        )
+    return frame, pd.Series(labels, name="groups")
+
+
+def _group_numbers(name: str, labels: pd.Series, folds: int) -> tuple[NDArray[np.int64], str]:
+    """The number of each row's group, and a note on the groups."""
+    if (missing := int(labels.isna().sum())) > 0:
+        raise ValueError(
+            f"{missing} of {len(labels)} rows of {name} have no group in {labels.name}. Give every row a group."
+        )
+    numbers, groups = pd.factorize(labels)
+    if len(groups) < folds:
+        raise ValueError(
+            f"{name} has {len(groups)} groups in {labels.name}, too few for {folds} folds. Give more groups, or fewer "
+            "folds."
+        )
+    return numbers.astype(np.int64), f"{len(groups)} groups of rows by {labels.name}, each kept in one fold"
+
+
 def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFrame:
     unknown = [name for name in drop if name not in frame.columns]
     if unknown:
@@ -145,7 +192,15 @@ def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFra
     return frame.drop(columns=list(drop))
 
 
-def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | None, task: str | None) -> UserTable:
+def _table(
+    name: str,
+    frame: pd.DataFrame,
+    cells: pd.Series,
+    like: UserTable | None,
+    task: str | None,
+    groups: pd.Series | None,
+    folds: int,
+) -> UserTable:
     """The rows with a label, checked."""
     task = like.task if like is not None else task_of(cells) if task is None else task
     if task not in TASKS:
@@ -157,9 +212,11 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | N
     attributes = frame.attrs
     frame, cells = frame[has_label].reset_index(drop=True), cells[has_label].infer_objects()
     frame.attrs = attributes
-    labels = _targets(cells, name, TASKS[task].kind == "regression")
+    labels = targets(cells, name, TASKS[task].kind == "regression")
     if like is not None:
-        return UserTable(name, _columns_like(name, frame, like), _labels_like(name, labels, like), tuple(notes), task)
+        return UserTable(
+            name, _columns_like(name, frame, like), labels_like(name, labels, like.y, task), tuple(notes), task
+        )
     if len(labels) == 0:
         raise ValueError(f"No row of {name} has a label. Name another target.")
     x, column_notes = _usable_columns(frame)
@@ -169,7 +226,11 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | N
     if names := [str(column) for column in x.columns[missing.any()]]:
         count = int(missing.any(axis=1).sum())
         column_notes.append(f"missing cells in {count} {'row' if count == 1 else 'rows'}, in {listed(names)}")
-    return UserTable(name, x, labels, (*notes, *column_notes, *_check_target(name, labels, task)), task)
+    notes += [*column_notes, *check_target(name, labels, task)]
+    if groups is None:
+        return UserTable(name, x, labels, tuple(notes), task)
+    numbers, note = _group_numbers(name, groups[has_label], folds)
+    return UserTable(name, x, labels, (*notes, note), task, numbers)
 
 
 def _usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -196,51 +257,6 @@ def _usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return frame.drop(columns=list(reasons)), notes
 
 
-def task_of(cells: pd.Series) -> str:
-    """Regression if every target is a number and there are many different ones; otherwise classification.
-
-    Many means more than 20 if not all are whole numbers, more than 50 if all are, or more than half the rows.
-
-    Example:
-        >>> task_of(pd.Series(np.linspace(0, 1, 50))), task_of(pd.Series([1, 2] * 25)), task_of(pd.Series(["a", "b"]))
-        ('regression', 'classification', 'classification')
-    """
-    if pd.api.types.is_bool_dtype(cells.dtype):
-        return "classification"
-    numbers = _as_floats(cells.dropna())
-    if numbers.empty or not np.isfinite(numbers).all():
-        return "classification"
-    different, whole = numbers.nunique(), bool((numbers % 1 == 0).all())
-    many = different > (MOST_WHOLE if whole else MOST_FRACTIONS)
-    return "regression" if many or (different > 2 and 2 * different > len(numbers)) else "classification"
-
-
-def _as_floats(cells: pd.Series) -> pd.Series:
-    """The cells as numbers; NaN for what is not a number, infinite beyond the range of floats."""
-    try:
-        return pd.to_numeric(cells, errors="coerce").astype(np.float64)
-    except OverflowError:
-        return pd.to_numeric(cells.map(str), errors="coerce").astype(np.float64)
-
-
-def _targets(cells: pd.Series, name: str, are_numbers: bool) -> NDArray[Any]:
-    """Numbers; or labels, as whole numbers if all of them are, otherwise as text."""
-    values = _as_floats(cells)
-    if are_numbers:
-        if (text := values.isna()).any():
-            raise ValueError(
-                f"The target of {name} is not a number in every row: {cells[text].iloc[0]!r}. For classes use "
-                "--task classification, or task='classification'."
-            )
-        if np.isinf(values).any():
-            raise ValueError(f"The target of {name} is infinite in some rows. Make such cells empty.")
-        return np.asarray(values)
-    whole = len(values) and (np.abs(values) < 2**53).all() and (values % 1 == 0).all()
-    if whole and not pd.api.types.is_bool_dtype(cells.dtype):
-        return np.asarray(values.astype(np.int64))
-    return np.array([str(cell).strip() for cell in cells])
-
-
 def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.DataFrame:
     """The columns of ``reference``, in its order and of its types."""
     absent = sorted(set(reference.features) - set(frame.columns))
@@ -257,40 +273,3 @@ def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.Da
             convert = pd.to_numeric if dtype == np.float64 else pd.to_datetime
             columns[name] = convert(values, errors="coerce")
     return pd.DataFrame(columns)
-
-
-def _labels_like(name: str, labels: NDArray[Any], reference: UserTable) -> NDArray[Any]:
-    """The labels in the type of those of ``reference``, which has them all."""
-    if TASKS[reference.task].kind == "regression":
-        return labels
-    by_text = {str(label): label for label in np.unique(reference.y)}
-    unknown = sorted(set(map(str, labels)) - set(by_text))
-    if unknown:
-        raise ValueError(
-            f"{name} has labels that the training table does not have: {listed(unknown)}. Give only its labels."
-        )
-    return np.array([by_text[str(label)] for label in labels], dtype=reference.y.dtype)
-
-
-def _check_target(name: str, y: NDArray[Any], task: str) -> list[str]:
-    """Notes on the target; an error if nothing can be learned from it."""
-    are_labels = TASKS[task].kind == "classification"
-    if len(y) < FEWEST_ROWS:
-        word = "label" if are_labels else "target"
-        raise ValueError(f"{name} has {len(y)} rows with a {word}, but {FEWEST_ROWS} are needed. Give more rows.")
-    classes, counts = np.unique(y, return_counts=True)
-    if len(classes) == 1 and are_labels:
-        raise ValueError(f"The target of {name} has only one class: {classes[0]}. Name another column as the target.")
-    if len(classes) == 1:
-        raise ValueError(f"The target of {name} is {y[0]:g} in every row. Name another column.")
-    if not are_labels:
-        return []
-    are_numbers = classes.dtype.kind == "U" and _as_floats(pd.Series(classes)).notna().all()
-    if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and are_numbers):
-        raise ValueError(
-            f"The target of {name} has {len(classes)} classes in {len(y)} rows: it is a number or an identifier. "
-            "Give --task regression, or name another column with --target."
-        )
-    rare = [str(label) for label in classes[counts < FEWEST_OF_A_CLASS]]
-    words = f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"
-    return [words] if rare else []

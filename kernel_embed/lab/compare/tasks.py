@@ -18,12 +18,25 @@ from numpy.typing import NDArray
 
 from ...bounds import Bound
 from ...results import Record, decimal
-from ..runner import fit_model, last_step, peak_growth, reset_peak
+from ..runner import fit_model, last_step, peak_growth, reset_peak, take
 from .learners import Features, Learner, learners
 
 Arrays = dict[str, NDArray[Any]]
-Split = tuple[Any, ...]
-"""x, y, x_test, y_test."""
+
+
+class Split(NamedTuple):
+    """Training and test rows, and the groups of the training rows if there are any."""
+
+    x: Any
+    y: NDArray[Any]
+    x_test: Any
+    y_test: NDArray[Any]
+    groups: NDArray[np.int64] | None = None
+
+    def part(self, rows: NDArray[Any]) -> Split:
+        """With these training rows only."""
+        groups = None if self.groups is None else self.groups[rows]
+        return self._replace(x=take(self.x, rows), y=self.y[rows], groups=groups)
 
 
 class Score(NamedTuple):
@@ -59,11 +72,9 @@ class Task:
         depends: the start of “... on”, of a figure's title.
         prediction: the array of :meth:`measure` that holds the predictive distributions.
         predict: predictions of test rows as arrays, from a fitted model, x, y and all targets of the table.
-        summarize: scores of a fold, from those arrays, the model, x and y.
-        score_rows: scores of every test row, from the arrays of a fold.
+        summarize: scores of a fold, from those arrays, the model, x and y; ``score_rows``, of every test row.
         pool: scores of all held-out rows together, from the arrays of all folds.
-        describe: the target in a few words.
-        decode: targets as they stand in the table, from the array ``truth`` and all targets.
+        describe: the target in a few words; ``decode``, targets as in the table, from ``truth`` and all targets.
     """
 
     name: str
@@ -74,7 +85,6 @@ class Task:
     lowest: str
     axis: str
     scores: tuple[Score, ...]
-    bound: str
     depends: str
     prediction: str
     predict: Callable[[Any, Features, NDArray[Any], NDArray[Any]], Arrays]
@@ -82,7 +92,8 @@ class Task:
     score_rows: Callable[[Arrays], dict[str, NDArray[np.float64]]]
     pool: Callable[[Sequence[Arrays]], dict[str, float]]
     describe: Callable[[NDArray[Any]], str]
-    decode: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+    decode: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]] = lambda truth, targets: truth
+    bound: str = ""
 
     def learners(self, kernel: str = "rbf") -> dict[str, Learner]:
         """The learners of this task by name."""
@@ -93,15 +104,14 @@ class Task:
         usual = [one for one in self.learners().values() if (one.quick if quick else one.default)]
         return tuple(one.name for one in usual if one.is_installed)
 
-    def measure(self, make: Callable[[], Any], split: Split, targets: NDArray[Any]) -> Measured:
+    def measure(self, make: Callable[[], Any], split: Split | tuple[Any, ...], targets: NDArray[Any]) -> Measured:
         """Fit a new model to the first part of a split and score it on the second.
 
-        The record has the scores of the task, seconds of fit and prediction, and ``peak_megabytes``, the growth of the
-        process during the fit. ``targets`` are all targets of the table.
+        ``peak_megabytes`` is the growth of the process during the fit. ``targets`` are all targets of the table.
         """
-        x, y, x_test, y_test = split
+        x, y, x_test, y_test, groups = Split(*split)
         memory, start, processor = reset_peak(), time.perf_counter(), time.process_time()
-        model = fit_model(make(), x, y)
+        model = fit_model(make(), x, y, groups)
         fitted, processor, memory = time.perf_counter(), time.process_time() - processor, peak_growth(memory)
         arrays = self.predict(model, x_test, y_test, targets)
         predicted, result = time.perf_counter(), getattr(last_step(model), "result_", None)
@@ -275,17 +285,9 @@ REGRESSION = Task(
         ),
         Score("rmse", "RMSE", "root mean squared error of the predicted mean, in the same unit.", short="RMSE"),
         Score("pinball", "pinball", "mean pinball loss of the quantiles at 5, 25, 50, 75 and 95 %."),
-        Score(
-            "coverage",
-            "coverage %",
-            "share of held-out values inside intervals that should hold 90 %, all rows together.",
-            1,
-            100.0,
-            "cover",
-        ),
+        Score("coverage", "coverage %", "share of held-out values inside 90 % intervals.", 1, 100.0, "cover"),
         Score("width", "width", "mean width of those intervals, in standard deviations of the target.", 2),
     ),
-    bound="",
     depends="What the target depends",
     prediction="quantiles",
     predict=_predict_numbers,
@@ -293,7 +295,6 @@ REGRESSION = Task(
     score_rows=_score_numbers,
     pool=_pool_numbers,
     describe=lambda y: f"target from {decimal(y.min())} to {decimal(y.max())}",
-    decode=lambda truth, targets: truth,
 )
 
 TASKS = {task.name: task for task in (CLASSIFICATION, REGRESSION)}

@@ -171,7 +171,7 @@ def mixed(n=48):
 @pytest.mark.parametrize("name", list(learners()))
 def test_the_snippet_of_the_report_gives_the_row_from_public_places(name):
     learner, table = learners()[name], mixed()
-    code = learner.code
+    code = learner.code()
     modules = re.findall(r"^(?:from|import) (\S+)", code, flags=re.MULTILINE)
     assert set(modules) <= {"kernel_embed", "kernel_embed.lab.compare", "kernel_embed.tabular", *SKLEARN}
     train, test = next(iter(cross_validation_folds(table.y, 4, 0)))
@@ -199,7 +199,7 @@ def test_the_posterior_average_is_an_average_over_its_draws():
 def test_another_kernel_reaches_the_learner_and_its_snippet(name):
     table = blobs(n=40, m=2)
     names = {"X": table.x, "y": table.y, "X_new": table.x}
-    exec(learners(kernel="matern12")[name].code, names)
+    exec(learners(kernel="matern12")[name].code(), names)
     kernel = names["classifier"][-1].embedding_.kernel
     assert (type(kernel).__name__, kernel.nu) == ("MaternKernel", 0.5)
     with pytest.raises(ValueError, match=r"no kernel 'none'\. Choose among rbf"):

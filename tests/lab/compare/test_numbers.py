@@ -54,7 +54,7 @@ def test_the_snippet_of_the_report_predicts_intervals(name, houses):
     if not learner.is_installed:
         pytest.skip(f"{learner.package} is not installed")
     table = table_of(houses.drop(columns="price"), houses["price"])
-    head, _, last = learner.code.rpartition("\n")
+    head, _, last = learner.code().rpartition("\n")
     names = {"X": table.x[:60], "y": table.y[:60], "X_new": table.x[60:]}
     exec(head, names)
     low, high = eval(last, names).T
