@@ -182,7 +182,8 @@ def _group_numbers(name: str, labels: pd.Series, folds: int) -> tuple[NDArray[np
             f"{name} has {len(groups)} groups in {labels.name}, too few for {folds} folds. Give more groups, or fewer "
             "folds."
         )
-    return numbers.astype(np.int64), f"{len(groups)} groups of rows by {labels.name}, each kept in one fold"
+    note = f"{len(groups)} groups of rows by {labels.name}"
+    return numbers.astype(np.int64), note + (", each kept in one fold" if folds > 1 else "")
 
 
 def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFrame:
