@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ..bounds import Bound
-from ..splits import RandomState, seed_of, stratified_folds
+from ..splits import Integers, RandomState, group_numbers, seed_of, stratified_folds
 from ..tabular.encoder import label_array
 from ..validation import check_count, check_tensor
 from ..voting import BaseFunctions, KernelFamily, Solution, SparseVote, VoteProblem, Votes, VoteSolver
@@ -104,17 +104,25 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.num_calibration_folds = num_calibration_folds
         self.random_state = random_state
 
-    def fit(self, X: Data, y: ArrayLike) -> VotedKernelClassifier:
+    def fit(self, X: Data, y: ArrayLike, *, groups: ArrayLike | None = None) -> VotedKernelClassifier:
         """Solve eq. (1) on the sample.
+
+        Args:
+            X: the training points.
+            y: their labels.
+            groups: a label for each row. Rows of one group, such as a patient, a batch or a day, are in one calibration
+                fold. Without groups, equal rows are.
 
         Raises:
             TypeError: if ``solver`` is not a :class:`~kernel_embed.voting.VoteSolver`, or ``X`` no sequence of points.
-            ValueError: if ``num_calibration_folds`` is 1 or negative, a point has no label, or there is one class.
+            ValueError: if ``num_calibration_folds`` is 1 or negative, a point has no label, there is one class, or
+                ``groups`` are not one for each row or all the same.
         """
         self._check_settings()
         self.family_ = KernelFamily.of(self.kernels)
         x, labels = self._check_fit(X, y)
         self.classes_, codes = check_classes(labels, len(x))
+        units = _calibration_units(x, group_numbers(groups, len(x)))
         seed = seed_of(self.random_state)
         grams = self.family_.grams(x, x)
         r = complexities(self.family_, x, self.complexity, grams=grams, radius=self.radius, seed=seed)
@@ -137,7 +145,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.temperature_ = None
         if self.num_calibration_folds:
             generator = np.random.default_rng(seed)
-            folds = stratified_folds(codes, min(self.num_calibration_folds, len(x)), generator, balanced=True)
+            num_folds = min(self.num_calibration_folds, len(np.unique(units)))
+            folds = stratified_folds(codes, num_folds, generator, units, balanced=True)
             held_out = self._held_out_votes(problems, solutions, folds)
             self.temperature_ = fit_temperature(held_out[:, 0] if len(problems) == 1 else held_out, codes)
         return self
@@ -275,3 +284,18 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
                 for k, j, weight in zip(part.kernel, train[part.point], part.weight, strict=True):
                     votes[test, c] += weight * grams[k][test, j]
         return votes
+
+
+def _calibration_units(x: Points, groups: Integers | None) -> Integers:
+    """Numbers that rows share if they must be in one calibration fold: their group or, if they are equal, their place.
+
+    A copy of a row in another fold would vote for it, and the probabilities would be too sure.
+    """
+    if groups is None:
+        if x.dtype.kind != "f":
+            return np.arange(len(x))
+        rows, place = np.unique(x, axis=0, return_inverse=True)
+        return place.ravel() if 1 < len(rows) < len(x) else np.arange(len(x))
+    if len(np.unique(groups)) < 2:
+        raise ValueError("All rows are in one group, which leaves no other rows to calibrate with. Give two groups.")
+    return groups

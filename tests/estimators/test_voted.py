@@ -249,3 +249,27 @@ def test_guarantee(sample):
         VotedKernelClassifier(voting.gaussian_kernels([1.0])).fit(x, y).guarantee()
     with pytest.raises(ValueError, match="Lower lam or beta"):
         VotedKernelClassifier(lam=1e6).fit(x, y).guarantee()
+
+
+def test_calibration_keeps_groups_and_equal_rows_in_one_fold():
+    """Three copies of each row: with copies in other folds the held-out votes are those of training rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 2))
+    y = (x[:, 0] + rng.normal(size=50) > 0).astype(int)
+    copy = np.tile(np.arange(50), 3)
+    settings = {"kernels": [gpytorch.kernels.RBFKernel()], "lam": 1e-5, "beta": 1e-5}
+    equal = VotedKernelClassifier(**settings).fit(x[copy], y[copy])
+    grouped = VotedKernelClassifier(**settings).fit(x[copy] + 1e-9 * rng.normal(size=(150, 2)), y[copy], groups=copy)
+    apart = VotedKernelClassifier(**settings).fit(x[copy], y[copy], groups=np.arange(150))
+    new = rng.normal(size=(2000, 2))
+    labels = (new[:, 0] + rng.normal(size=2000) > 0).astype(int)
+    losses = [log_loss(labels, vote.predict_proba(new)) for vote in (equal, grouped, apart)]
+    places = np.unique(x[copy], axis=0, return_inverse=True)[1].ravel()
+    same = VotedKernelClassifier(**settings).fit(x[copy], y[copy], groups=places)
+    assert same.temperature_ == equal.temperature_
+    assert max(equal.temperature_, grouped.temperature_) < 0.2 * apart.temperature_, apart.temperature_
+    assert max(losses[:2]) < 0.8 * losses[2]
+    with pytest.raises(ValueError, match="All rows are in one group"):
+        VotedKernelClassifier().fit(x, y, groups=np.zeros(50))
+    with pytest.raises(ValueError, match=r"one label for each of the 50 rows, but has shape \(3,\)"):
+        VotedKernelClassifier().fit(x, y, groups=[1, 2, 3])
