@@ -10,6 +10,7 @@ import torch
 import kernel_embed as ke
 from kernel_embed import runtime, validation, voting
 from kernel_embed.hypothesis import checks, independence
+from kernel_embed.kernels.approximations import FourierFeatures, nystrom_kernel
 
 N = 3000
 MEMORY = 2**25
@@ -31,6 +32,8 @@ Y = (X[:, 0] > 0).long()
 Z, REAL = X[:, 1:], X[:, 0] + X[:, 1]
 CALLS = {
     "gram": lambda: ke.gram(_kernel(), X),
+    "inducing points": lambda: nystrom_kernel(_kernel(), X),
+    "random features": lambda: FourierFeatures(X[:3].repeat(1, 2000))(X),
     "condition": lambda: ke.MulticlassEmbedding(_kernel(), 2).condition(X, Y),
     "fit": lambda: ke.fit(ke.MulticlassEmbedding(_kernel(), 2), ke.LeaveOneOutRisk(), X, Y),
     "fit a mean embedding": lambda: ke.fit(ke.BayesianMeanEmbedding(_kernel()), ke.EmbeddingEvidence(), X),

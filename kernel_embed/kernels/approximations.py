@@ -8,7 +8,6 @@ r"""Kernels with explicit features in place of others: Nyström features at indu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,7 +15,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel
 from torch import Tensor
 
 from ..linalg import whitening
-from ..validation import all_finite, check_count, check_features, check_finite, check_tensor
+from ..validation import all_finite, check_count, check_features, check_finite, check_memory, check_tensor
 from .classes import FeatureKernel
 from .gram import gram
 from .parameters import frozen
@@ -66,8 +65,8 @@ def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
 
     Raises:
         TypeError: if ``points`` is not a tensor of real numbers.
-        ValueError: if there are more points than a matrix of them can hold in memory, none, or values that are not
-            finite.
+        ValueError: if there are no points, or values that are not finite.
+        MemoryError: if the matrix of the points does not fit in memory.
 
     Example:
         >>> x = torch.rand(40, 1, dtype=torch.float64)
@@ -76,8 +75,7 @@ def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
         True
     """
     points = check_features(points, "points")
-    if points.shape[0] > math.isqrt(2**31):
-        raise ValueError(f"The matrix of {points.shape[0]} inducing points does not fit in memory. Use fewer points.")
+    check_memory(points.shape[0], points, 1, "Use fewer inducing points.")
     return FeatureKernel(NystromFeatures(kernel, points))
 
 
@@ -95,6 +93,8 @@ class FourierFeatures(torch.nn.Module):
         check_tensor(x, "x")
         if x.dim() == 0 or x.shape[-1] != self.Omega.shape[0]:
             raise ValueError(f"Expected x with {self.Omega.shape[0]} columns, got shape {tuple(x.shape)}.")
+        p = 2 * self.Omega.shape[1]
+        check_memory(x.shape[:-1].numel(), self.Omega, 1, "Use fewer features, or some rows at a time.", p, matrices=2)
         angles = x.to(self.Omega.dtype) @ self.Omega
         if not all_finite(angles):
             check_finite(x, "x")

@@ -74,7 +74,10 @@ class RadialEvaluator:
         self._largest = float(centered.square().sum(-1).max())
         self._lost = float(x.abs().max()) * float(np.finfo(np.float64).eps) / LOST_SPACING
         # −s/2 for ℓ = 1, where all columns share one lengthscale.
-        self._halves = half_squares(centered, None)[0].numpy() if groups.max() == 0 else None
+        self._halves = half_squares(centered, None, rough=True)[0].numpy() if groups.max() == 0 else None
+        # Equal rows, each with itself too: their distances are 0 without rounding error.
+        same = torch.unique(x, dim=0, return_inverse=True)[1].numpy()
+        self._equal = np.flatnonzero(same[:, None] == same)
         self._left, self._right = np.ones((n, d + 2)), np.ones((n, d + 2))
         self._M = np.empty((n, n))
 
@@ -128,7 +131,7 @@ class RadialEvaluator:
         right[:, d + 1] = left[:, d]
         exponent: Array = left @ right.T
         torch.from_numpy(exponent).clamp_max_(0.0)
-        exponent.reshape(-1)[:: len(z) + 1] = 0.0
+        exponent.reshape(-1)[self._equal] = 0.0
         return exponent
 
     def vjp(self, G: Array, sup_diagonal: float) -> Values:
@@ -143,6 +146,7 @@ class RadialEvaluator:
             along = factor / float(self._theta[0]) ** 2 * float(np.vdot(M, self._halves))
             gradients[self._lengthscale[0]] = np.array([along])
             return gradients
+        M.reshape(-1)[self._equal] = 0.0  # where z_i − z_j = 0, and M may be so large that r z − Mz loses its digits
         z = self._right[:, :-2]
         sums = M @ self._right
         # The ones are in the second to last column; r is the mean of the row sums and column sums.

@@ -86,7 +86,7 @@ def median_distance(x: Tensor) -> Tensor:
 
     Raises:
         TypeError: if ``x`` is not a tensor of real numbers.
-        ValueError: if ``x`` is empty or not finite.
+        ValueError: if ``x`` is empty or not finite, or the median leaves the range of its dtype.
 
     Example:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
@@ -105,7 +105,16 @@ def median_distance(x: Tensor) -> Tensor:
         if not distances.numel():
             return x.new_ones(())
         median = distances.quantile(0.5)
-    return torch.ldexp(median, exponent)
+    return _in_range(torch.ldexp(median, exponent))
+
+
+def _in_range(median: Tensor) -> Tensor:
+    if 0 < median < torch.inf:
+        return median
+    raise ValueError(
+        f"The median distance leaves the range of {median.dtype}: {median.item():g}. Standardize x, or use float64 for "
+        "x and the kernel."
+    )
 
 
 def scan_span(x: Tensor) -> tuple[float, float]:
@@ -153,12 +162,7 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
             "The median heuristic can set nothing else; learn the kernel with kernel_embed.fit instead."
         )
     for part, columns in parts:
-        median = median_distance(columns).to(part.raw_lengthscale)
-        if not 0 < median < torch.inf:
-            raise ValueError(
-                f"The median distance leaves the range of {median.dtype}: {median.item():g}. Standardize x, or use "
-                "float64 for x and the kernel."
-            )
+        median = _in_range(median_distance(columns).to(part.raw_lengthscale))
         part.lengthscale = median.expand_as(part.raw_lengthscale)
     return kernel
 

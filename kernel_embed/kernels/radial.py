@@ -206,6 +206,8 @@ class _RadialGram(torch.autograd.Function):
             gradient1, gradient2, total = *exact_differences(M, z1, other), M.sum((-2, -1))
         else:
             gradient1, gradient2, total = _weighted_differences(G, slope, z1, other)
+            if z2 is None and not torch.is_grad_enabled() and _cancels(G, slope, z1, gradient1):
+                gradient1, gradient2 = exact_differences(G * slope, z1, other)
         gradient1, gradient2 = 2.0 * ctx.factor * gradient1, 2.0 * ctx.factor * gradient2
         size = total if ctx.has_size else None
         if z2 is None:
@@ -230,6 +232,14 @@ def _weighted_differences(G: Tensor, slope: Tensor, z1: Tensor, z2: Tensor) -> t
         columns += M.mT @ with_one1[..., block, :]
     row = torch.cat(rows, dim=-2)
     return row[..., -1:] * z1 - row[..., :-1], columns[..., -1:] * z2 - columns[..., :-1], row[..., -1].sum(-1)
+
+
+def _cancels(G: Tensor, slope: Tensor, z: Tensor, gradient: Tensor) -> bool:
+    """Whether half of the digits of ``gradient`` may be rounding errors: G is large where A is nearly singular."""
+    # The diagonals have the largest entries of both, up to a small factor, and cost little.
+    slope = slope.diagonal(dim1=-2, dim2=-1) if slope.dim() > 1 else slope
+    terms = (G.diagonal(dim1=-2, dim2=-1) * slope).abs().max() * z.abs().max()
+    return bool(terms * torch.finfo(z.dtype).eps ** 0.5 > gradient.abs().max())
 
 
 def exact_differences(M: Tensor, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:

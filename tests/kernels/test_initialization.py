@@ -103,6 +103,8 @@ def test_median_distance_of_duplicates_and_of_integers():
         ke.kernels.median_distance(torch.zeros(2, 3, 1))
     with pytest.raises(ValueError, match=r"Expected a kernel with a lengthscale, got LinearKernel.*fit"):
         ke.set_lengthscales_by_median(LinearKernel(), torch.randn(4, 2))
+    with pytest.raises(ValueError, match=r"leaves the range of torch\.float32: inf\. Standardize x"):
+        ke.kernels.median_distance(3e38 * torch.eye(3))
 
 
 @pytest.mark.parametrize("x", [3e38 * torch.eye(3), 1e60 * torch.eye(3).double(), 1e-60 * torch.eye(3).double()])

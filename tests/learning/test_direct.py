@@ -246,3 +246,23 @@ def test_singular_matrices_get_jitter_from_the_autograd_path():
     with pytest.warns(NumericalWarning, match="jitter"):
         result = ke.fit(embedding, ke.ConditionalEvidence(), X.repeat(2, 1), Y.repeat(2), max_evaluations=3)
     assert np.isfinite(result.value)
+
+
+@pytest.mark.parametrize(
+    "kernel", [RBFKernel(), RBFKernel(ard_num_dims=3), ScaleKernel(MaternKernel(2.5, ard_num_dims=3))]
+)
+def test_equal_rows_do_not_drown_the_gradient_in_rounding_errors(kernel):
+    """Far apart or equal, points have no gradient in ℓ, though ∂q/∂K is 1/(nλ) where rows are equal."""
+    x, y = X.repeat(2, 1), Y.repeat(2)
+    embedding = classes(kernel)
+    embedding.regularization = 1e-12
+    (kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel).lengthscale = 0.02
+    objective = ke.ConditionalEvidence()
+    objective(embedding, x, y).backward()
+    gradient = next(p.grad for name, p in kernel.named_parameters() if "lengthscale" in name)
+    assert gradient.abs().max() < 1e-8
+    vector = vector_of(embedding, objective)
+    value = direct(embedding, objective, x, y)(vector.get())
+    assert value is not None
+    entries = next(entries for name, entries in vector.slices.items() if "lengthscale" in name)
+    assert np.abs(value.gradient[entries]).max() < 1e-8

@@ -157,4 +157,5 @@ if __name__ == "__main__":
     dist.init_process_group("gloo", timeout=patience)
     tasks = {"compare": compare, "classifier": classifier, "dying": dying, "endless": endless}
     tasks[sys.argv[1]](sys.argv[2])
+    dist.barrier()  # a rank that leaves first can abort the others
     dist.destroy_process_group()
