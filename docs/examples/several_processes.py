@@ -57,6 +57,7 @@ def main() -> None:
     if rank == 0:
         accuracy, n = np.concatenate(correct).mean(), sum(map(len, correct))
         print(f"{size} processes, accuracy {accuracy:.3f} on {n:,} rows that were held out")
+    dist.barrier()  # a process that leaves first can abort the others
     dist.destroy_process_group()
 
 

@@ -84,12 +84,12 @@ class IndicatorEmbedding(ConditionalEmbedding):
 
 @dataclasses.dataclass(frozen=True)
 class Component:
-    """A predictive distribution of a real target: direct, or with a ``mean`` that shifts the one of its residuals."""
+    """A predictive distribution of a real target, or a predicted ``mean`` plus the distribution of the residuals."""
 
     predictor: LinearPredictor  # of the indicators of the targets, or of the residuals
     embedding: IndicatorEmbedding  # its embedding, with the kernel as it was learned
     mean: LinearPredictor | None = None
-    support: Tensor | None = None  # the values that a shifted distribution takes
+    support: Tensor | None = None  # of the residuals, where there is a mean
 
     def at(self, x: Tensor) -> Distribution:
         """F̄ + k(x)ᵀA⁻¹G, or F̂_e(t − f(x) | x), at new points ``x`` ``(t, D)``."""
