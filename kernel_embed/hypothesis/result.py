@@ -177,7 +177,7 @@ def describe(kernel: TestedKernel) -> str:
         return name
     values = torch.cat([part.lengthscale.detach().flatten() for part in parts])
     low, high = f"{values.min().item():.3g}", f"{values.max().item():.3g}"
-    return f"{name}(ℓ = {low})" if values.numel() == 1 else f"{name}(ℓ = {low} … {high})"
+    return f"{name}(ℓ = {low})" if low == high else f"{name}(ℓ = {low} … {high})"
 
 
 class NullScale(NamedTuple):
