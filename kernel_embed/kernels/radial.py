@@ -82,11 +82,10 @@ class RadialProfile:
 
         A distance of zero counts as constant: its derivatives by a lengthscale vanish, and √s has none.
         """
-        zero = None if self.constant else s == 0.0
-        phi, slope = self._plain(s if zero is None else torch.where(zero, 1.0, s), m)
-        if zero is None:
-            return phi, slope
-        at_zero = self._plain(s.new_zeros(1), m)
+        if self.constant:
+            return self._plain(s, m)
+        zero = s == 0.0
+        (phi, slope), at_zero = self._plain(torch.where(zero, 1.0, s), m), self._plain(s.new_zeros(1), m)
         return torch.where(zero, at_zero[0], phi), torch.where(zero, at_zero[1], slope)
 
     def _plain(self, s: Tensor, m: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -122,17 +121,12 @@ class Radial:
     factor: Tensor | None = None
 
     def scaled(self, x: Tensor) -> Tensor:
-        """z, of shape ``(*batch, n, D)``.
-
-        Raises:
-            ValueError: if ``x`` has other columns than L.
-        """
+        """z, of shape ``(*batch, n, D)``."""
         if self.factor is None:
             return x if self.lengthscale is None else x / self.lengthscale
         if x.shape[-1] != self.factor.shape[-2]:
             raise ValueError(
-                f"The kernel was made for {self.factor.shape[-2]} features (num_dims), but x has {x.shape[-1]}. "
-                "Change the columns of x or num_dims."
+                f"The kernel was made for {self.factor.shape[-2]} features (num_dims), but x has {x.shape[-1]}."
             )
         return x.to(torch.promote_types(x.dtype, self.factor.dtype)) @ self.factor
 
@@ -154,9 +148,8 @@ def radial_of(kernel: Kernel) -> Radial | None:
     rule: Any = PROFILES.find(kernel)
     if callable(rule) and not isinstance(rule, RadialProfile):
         rule = rule(kernel)
-    if rule is None or isinstance(rule, Radial):
-        return rule
-    return Radial(rule, kernel.lengthscale if kernel.has_lengthscale else None)
+    plain = rule is None or isinstance(rule, Radial)
+    return rule if plain else Radial(rule, kernel.lengthscale if kernel.has_lengthscale else None)
 
 
 def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, log_size: Tensor | None = None) -> Tensor:
@@ -201,13 +194,13 @@ class _RadialGram(torch.autograd.Function):
         other = z1 if z2 is None else z2
         if torch.is_grad_enabled() and ctx.profile is not None:  # differentiated again
             slope = ctx.profile.value_and_slope(plain_squares(z1, other))[1] / ctx.factor
-        if ctx.far and not torch.is_grad_enabled():
+        exact = ctx.far and not torch.is_grad_enabled()
+        if not exact:
+            gradient1, gradient2, total = _weighted_differences(G, slope, z1, other)
+            exact = z2 is None and not torch.is_grad_enabled() and _cancels(G, slope, z1, gradient1)
+        if exact:
             M = G * slope
             gradient1, gradient2, total = *exact_differences(M, z1, other), M.sum((-2, -1))
-        else:
-            gradient1, gradient2, total = _weighted_differences(G, slope, z1, other)
-            if z2 is None and not torch.is_grad_enabled() and _cancels(G, slope, z1, gradient1):
-                gradient1, gradient2 = exact_differences(G * slope, z1, other)
         gradient1, gradient2 = 2.0 * ctx.factor * gradient1, 2.0 * ctx.factor * gradient2
         size = total if ctx.has_size else None
         if z2 is None:
@@ -255,8 +248,7 @@ def _distances(z1: Tensor, z2: Tensor) -> Tensor:
 
 def plain_squares(z1: Tensor, z2: Tensor) -> Tensor:
     """‖z1_i − z2_j‖² in operations that autograd can differentiate any number of times."""
-    columns = zip(z1.unbind(-1), z2.unbind(-1), strict=True)
-    return torch.stack([(a.unsqueeze(-1) - b.unsqueeze(-2)).square() for a, b in columns]).sum(0)
+    return (z1.unsqueeze(-2) - z2.unsqueeze(-3)).square().sum(-1)
 
 
 def half_squares(
