@@ -32,11 +32,10 @@ from ..embeddings import (
     MulticlassEmbedding,
 )
 from ..kernels import explicit_features
-from ..kernels.evaluators import Gram, Values, gram_evaluator
+from ..kernels.evaluators import Values, gram_evaluator
 from ..kernels.features import MAX_WIDTH
 from ..kernels.structure import batch_shape_of
-from ..linalg import DistanceForm, Units, repeated_rows
-from ..linalg.dense import LeafSystem
+from ..linalg import DenseSystem, DistanceForm, Units, repeated_rows
 from ..linalg.factorization import Cotangents, Factorization
 from ..linalg.lapack import LapackFactorization
 from ..linalg.regression import QUANTITIES, Regression
@@ -149,29 +148,28 @@ class DirectObjective(Direct):
             gram = evaluator(theta)
         except NanError:  # distances that overflow: a sampler rejects the step, a line search shortens it
             return None
-        ridge = self._total * float(theta[RIDGE][0] if RIDGE in theta else self._embedding.regularization)
-        system = None if gram is None else self._factorize(gram, ridge)
-        if gram is None or system is None:
+        if gram is None:
             return None
-        of_K = by_u = None
-        slope = 0.0
-        if self.is_direct:
-            terms, at = self._directly(system, gram.sup_diagonal)
-        else:
-            terms, at, of_K, slope, by_u = self._by_autograd(system, ridge, with_gradient)
+        ridge = self._total * float(theta[RIDGE][0] if RIDGE in theta else self._embedding.regularization)
+        K = gram.K if gram.scale == 1.0 else gram.K * gram.scale
+        if not self.is_direct:
+            return self._by_autograd(K, ridge, with_gradient)
+        system = self._factorize(K, ridge)
+        if system is None:
+            return None
+        terms, at = self._directly(system, gram.sup_diagonal)
         if not with_gradient:
             return _Answer(terms, {})
         G, noise, _ = system.pull_back(at, self._units)
+        slope = 0.0
         if noise is not None:  # dD/dη = 1/w
-            slope += float(noise.sum() if self._precision is None else (np.asarray(noise) / self._precision).sum())
-        gradient = np.zeros(system.K.shape) if G is None else np.asarray(G)
-        by_name = evaluator.vjp(gradient if of_K is None else gradient + of_K, float(at.sup_diagonal or 0.0))
+            slope = float(noise.sum() if self._precision is None else (np.asarray(noise) / self._precision).sum())
+        by_name = evaluator.vjp(np.zeros(K.shape) if G is None else np.asarray(G), float(at.sup_diagonal or 0.0))
         by_name[RIDGE] = np.array([ridge * slope])
-        return _Answer(terms, by_name, by_u)
+        return _Answer(terms, by_name)
 
-    def _factorize(self, gram: Gram, ridge: float) -> Factorization | None:
-        """A = σ²K + ηW⁻¹; ``None`` if it is not positive definite."""
-        K = gram.K if gram.scale == 1.0 else gram.K * gram.scale
+    def _factorize(self, K: Any, ridge: float) -> Factorization | None:
+        """A = K + ηW⁻¹; ``None`` if it is not positive definite."""
         noise = np.array([ridge]) if self._precision is None else ridge / self._precision
         if self._lapack is not None:
             return self._lapack if self._lapack.factorize(K, noise) else None
@@ -195,29 +193,33 @@ class DirectObjective(Direct):
                 quantity.pull_back(r, at, slope if coefficient == 1.0 else coefficient * slope)
         return values, at
 
-    def _by_autograd(
-        self, system: Factorization, ridge: float, with_gradient: bool
-    ) -> tuple[list[float], Cotangents, Vector | None, float, Vector]:
-        """Objectives that autograd differentiates: terms, cotangents, and the derivatives of K, η and u beside them."""
-        K = torch.as_tensor(system.K).requires_grad_(with_gradient)
-        eta = torch.tensor(ridge, dtype=K.dtype, requires_grad=with_gradient)
-        leaves = LeafSystem(K, eta, self._weights, self._targets, system, self._Y, self._units)
+    def _by_autograd(self, K: Any, ridge: float, with_gradient: bool) -> _Answer | None:
+        """Objectives that autograd differentiates, from K, η and the parameters that they use themselves."""
+        evaluator, parameters = self.evaluator, self._vector.parameters
+        assert evaluator is not None
+        leaf = torch.as_tensor(K).requires_grad_(with_gradient)
+        eta = torch.tensor(ridge, dtype=leaf.dtype, requires_grad=with_gradient)
         kind = ConditionedMulticlass if isinstance(self._embedding, MulticlassEmbedding) else ConditionedEmbedding
-        with torch.set_grad_enabled(with_gradient):
-            attached = kind(self._embedding, self._x, self._y, leaves, units=self._units)
-            vars(attached)["Y"] = self._targets
-            values = [c * check_value(term, term.evaluate(attached)) for c, term, _ in self._steps]
-        outputs, parameters = [value for value in values if value.requires_grad], self._vector.parameters
-        # An objective may also use K, λ or other parameters.
-        at, (of_K, of_eta, *others) = leaves.differentiate(outputs, [K, eta, *parameters])
-        pairs = zip(parameters, others, strict=True)
-        return (
-            [value.item() for value in values],
-            at,
-            None if of_K is None else of_K.numpy(),
-            0.0 if of_eta is None else float(of_eta),
-            flatten(torch.zeros_like(raw) if other is None else other for raw, other in pairs),
+        try:
+            with torch.set_grad_enabled(with_gradient):
+                system = DenseSystem(leaf, eta, self._weights)
+                attached = kind(self._embedding, self._x, self._y, system, units=self._units)
+                vars(attached)["Y"] = self._targets
+                values = [c * check_value(term, term.evaluate(attached)) for c, term, _ in self._steps]
+        except (NotPSDError, NanError):
+            return None
+        terms = [value.item() for value in values]
+        if not with_gradient:
+            return _Answer(terms, {})
+        outputs, inputs = [value for value in values if value.requires_grad], [leaf, eta, *parameters]
+        gradients = torch.autograd.grad(outputs, inputs, allow_unused=True) if outputs else (None,) * len(inputs)
+        of_K, of_eta, *others = (
+            torch.zeros_like(value) if gradient is None else gradient
+            for value, gradient in zip(inputs, gradients, strict=True)
         )
+        by_name = evaluator.vjp(of_K.numpy(), 0.0)
+        by_name[RIDGE] = np.array([ridge * float(of_eta)])
+        return _Answer(terms, by_name, flatten(others))
 
 
 class DirectEvidence(Direct):

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -171,60 +170,6 @@ class _Differentiable(Factorization):
 
     def _form_product(self, form: QuadraticForm) -> Tensor:
         return self.inverse @ form.times(self.inverse)
-
-
-class LeafSystem(DenseSystem):
-    """V, P and the parts of A⁻¹ as leaves of autograd, which a factorization without a graph computes."""
-
-    def __init__(
-        self,
-        K: Tensor,
-        ridge: Tensor,
-        weights: Tensor | None,
-        targets: Tensor,
-        factorization: Factorization,
-        Y: Any,
-        units: Units,
-    ) -> None:
-        super().__init__(K, ridge, weights, factor=K)
-        self._factor = None  # computed if something else is needed
-        self._targets, self._factorization, self._Y, self._units = targets, factorization, Y, units
-        self._leaves: dict[str, tuple[Tensor, ...]] = {}
-
-    def quantities(
-        self,
-        names: Sequence[str],
-        Y: Tensor | None = None,
-        units: Units | None = None,
-        form: QuadraticForm | None = None,
-        with_gradient: bool = True,
-    ) -> list[tuple[Tensor, ...]]:
-        """As leaves for the targets and units of the factorization; from K for others."""
-        same = (Y is None or Y is self._targets) and (units is self._units or self._units.labels is None)
-        if not same or not set(names) <= {"V", "P", "inverse"}:
-            return super().quantities(names, Y, units, form, with_gradient)
-        for name in names:
-            if name not in self._leaves:
-                arrays = self._factorization.quantities((name,), self._Y, self._units)[0]
-                copies = (a.clone() if isinstance(a, Tensor) else torch.from_numpy(np.array(a)) for a in arrays)
-                self._leaves[name] = tuple(copy.requires_grad_(self.K.requires_grad) for copy in copies)
-        return [self._leaves[name] for name in names]
-
-    def differentiate(
-        self, outputs: list[Tensor], parameters: list[Tensor]
-    ) -> tuple[Cotangents, Sequence[Tensor | None]]:
-        """The derivatives of the sum of ``outputs`` with respect to the leaves, and to ``parameters``."""
-        at, inputs = Cotangents(), [*parameters, *itertools.chain(*self._leaves.values())]
-        gradients = torch.autograd.grad(outputs, inputs, allow_unused=True) if outputs else [None] * len(inputs)
-        rest = iter(gradients[len(parameters) :])
-        for name, leaves in self._leaves.items():
-            parts = list(itertools.islice(rest, len(leaves)))
-            if any(part is not None for part in parts):
-                values: list[Any] = [
-                    torch.zeros_like(a) if g is None else g for a, g in zip(leaves, parts, strict=True)
-                ]
-                at.add(name, *(values if self._units.labels is not None else [value.numpy() for value in values]))
-        return at, gradients[: len(parameters)]
 
 
 def extended(system: DenseSystem, B: Tensor, D: Tensor, weights: Tensor | None = None) -> DenseSystem:
