@@ -100,6 +100,10 @@ nitpick_ignore_regex = [
     ),  # keywords, listed with the function
     (r"py:.*", r"kernel_embed\.estimators\.candidates\.Candidate"),  # named in the pool
     (r"py:.*", r"(kernel_embed\.lab\.compare\.ranking\.)?(Row|Recommendation)|kernel_embed\.lab\.runner\.Case"),
+    (
+        r"py:.*",
+        r"(kernel_embed\.posteriors\..*)?(PowerChoice|TemperatureChoice|EntropyParts|FunctionPosterior|Checkpoint)",
+    ),
     (r"py:.*", r"kernel_embed\.tabular\.column_encoders\.E"),
     (r"py:.*", r"kernel_embed\.voting\.descent\.Descent"),  # what a stream of functions gives
     (r"py:.*", r"(Loss|B|ParameterVector|Search|E_co)"),  # inside a problem and a posterior

@@ -33,59 +33,61 @@ from ..kernels.structure import batch_shape_of, nodes_of
 from .parameters import ParameterVector, Vector, flatten, is_small
 
 RIDGE = "raw_regularization"
-SMALLEST_LENGTHSCALE = 1e-2
-"""In units of the gaps in the data."""
-SMALLEST_RIDGE = 100.0
-"""In units of the rounding error of k(x, x)."""
-UNRELATED = 1e-8
-"""The correlation below which neighbors are treated as unrelated."""
-MOST_POINTS = 500
-"""Rows whose nearest neighbors are computed."""
+SMALLEST_LENGTHSCALE = 1e-2  # in units of the gaps in the data
+SMALLEST_RIDGE = 100.0  # in units of the rounding error of k(x, x)
+UNRELATED = 1e-8  # correlation below which neighbors are treated as unrelated
+MOST_POINTS = 500  # rows whose nearest neighbors are computed
+NUM_ROWS = 50  # rows that are compared with all others
+MIN_CORRELATION = 1e-12  # k(x, x') / √(k(x, x) k(x', x')) below which two points are treated as uncorrelated
+MIN_SPREAD = 1e-8  # relative differences of kernel values below which points are not distinguished
 
 
 class Lengthscale(NamedTuple):
-    """A lengthscale of a radial kernel, and the gaps of the data that it is compared with."""
+    """A lengthscale of a radial kernel, and the gaps of the data that it is compared with, one for each entry."""
 
     name: str
     kernel: Kernel
     gaps: Tensor
-    """One gap for each entry of the lengthscale, ``(d,)`` or ``(1,)``."""
     columns: list[int] | None
     """The column of each entry; ``None`` for a lengthscale common to several."""
+
+
+def _kernel_beside_ridge(module: gpytorch.Module, x: Tensor) -> Kernel | None:
+    """The kernel of an embedding with λ; the evidence of a mean embedding is in the log domain, and has no edges."""
+    kernel = getattr(module, "kernel", None)
+    return kernel if isinstance(kernel, Kernel) and hasattr(module, RIDGE) and len(x) > 1 else None
 
 
 @torch.no_grad()
 def default_limits(vector: ParameterVector, x: Tensor) -> Vector:
     """The lowest value of each raw parameter, −∞ where there is none; never above the current value."""
-    lowest = {name: torch.full_like(raw, -torch.inf) for name, raw in vector.named.items()}
-    has_ridge = hasattr(vector.module, RIDGE) and isinstance(getattr(vector.module, "kernel", None), Kernel)
-    if has_ridge and len(x) > 1:
-        if RIDGE in lowest:
-            lowest[RIDGE].copy_(_raw(vector, RIDGE, smallest_ridge(vector.module.kernel, x)))
-        for name, _, gaps, _ in _lengthscales(vector, x):
-            lowest[name].copy_(_raw(vector, name, SMALLEST_LENGTHSCALE * gaps))
-    return np.minimum(flatten(lowest.values()), vector.get())
-
-
-def _raw(vector: ParameterVector, name: str, lowest: Tensor) -> Tensor:
-    """The raw value of a lower bound; −∞ where the constraint has bounds of its own."""
-    constraint, raw = vector.module.constraint_for_parameter_name(name), vector.named[name]
-    if constraint is None or bool(torch.isfinite(constraint.upper_bound).any()):
-        return torch.full_like(raw, -torch.inf)
-    value: Tensor = constraint.inverse_transform(lowest.to(raw).expand_as(raw))
-    return value.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+    lowest, kernel = {}, _kernel_beside_ridge(vector.module, x)
+    if kernel is not None:
+        lowest = {found.name: SMALLEST_LENGTHSCALE * found.gaps for found in _lengthscales(kernel, vector, x)}
+        if RIDGE in vector.named:
+            lowest[RIDGE] = smallest_ridge(kernel, x)
+    limits = []
+    for name, raw in vector.named.items():
+        constraint, limit = vector.module.constraint_for_parameter_name(name), torch.full_like(raw, -torch.inf)
+        # An interval has its own bounds.
+        if name in lowest and constraint is not None and not bool(torch.isfinite(constraint.upper_bound).any()):
+            limit = constraint.inverse_transform(lowest[name].to(raw).expand_as(raw))
+        limits.append(limit.nan_to_num(-torch.inf, torch.inf, -torch.inf))
+    return np.minimum(flatten(limits), vector.get())
 
 
 def smallest_ridge(kernel: Kernel, x: Tensor) -> Tensor:
     """100 ε times the mean of k(x, x)."""
-    diagonal = gram(kernel, x[:: -(-len(x) // NUM_ROWS)]).detach().diagonal(dim1=-2, dim2=-1)
-    return SMALLEST_RIDGE * torch.finfo(x.dtype).eps * diagonal.mean()
+    rows = x[:: -(-len(x) // NUM_ROWS)]
+    K = _radial_gram(kernel, rows)
+    K = gram(kernel, rows) if K is None else K
+    return SMALLEST_RIDGE * torch.finfo(x.dtype).eps * K.diagonal(dim1=-2, dim2=-1).mean()
 
 
-def _lengthscales(vector: ParameterVector, x: Tensor) -> Iterator[Lengthscale]:
+def _lengthscales(kernel: Kernel, vector: ParameterVector, x: Tensor) -> Iterator[Lengthscale]:
     """The lengthscales of radial kernels that are learned."""
     names = {id(raw): name for name, raw in vector.named.items()}
-    for node in nodes_of(vector.module.kernel):
+    for node in nodes_of(kernel):
         raw = getattr(node.kernel, "raw_lengthscale", None)
         if raw is None or node.composite is not None or id(raw) not in names or radial_of(node.kernel) is None:
             continue
@@ -117,22 +119,20 @@ def neighbor_gap(x: Tensor) -> Tensor:
 @torch.no_grad()
 def degeneracies(vector: ParameterVector, x: Tensor, column_names: Sequence[str] | None) -> tuple[str, ...]:
     """What is degenerate at the current parameters, each with the parameter and its column."""
-    module = vector.module
-    kernel = getattr(module, "kernel", None)
-    if not isinstance(kernel, Kernel) or not hasattr(module, RIDGE) or len(x) < 2:
+    kernel = _kernel_beside_ridge(vector.module, x)
+    if kernel is None:
         return ()
     reasons = []
-    if RIDGE in vector.named and bool((module.regularization <= 2.0 * smallest_ridge(kernel, x)).any()):
+    if RIDGE in vector.named and bool((vector.module.regularization <= 2.0 * smallest_ridge(kernel, x)).any()):
         reasons.append("regularization is at the rounding error of the Gram matrix, so that the fit interpolates")
-    for lengthscale in () if batch_shape_of(kernel) else _lengthscales(vector, x):
+    for lengthscale in () if batch_shape_of(kernel) else _lengthscales(kernel, vector, x):
         reasons += _unrelated(lengthscale, column_names)
-    if not reasons and has_lengthscale(kernel):
-        fault = _fault(kernel, x)
-        reasons += [] if fault is None else [f"the kernel {fault}"]
-    return tuple(reasons)
+    fault = None if reasons else _fault(kernel, x)
+    return tuple(reasons if fault is None else [f"the kernel {fault}"])
 
 
 def _unrelated(lengthscale: Lengthscale, column_names: Sequence[str] | None) -> Iterator[str]:
+    """The columns in which neighbors are unrelated."""
     radial = radial_of(lengthscale.kernel)
     assert radial is not None
     ratios = (lengthscale.gaps / lengthscale.kernel.lengthscale).reshape(-1, len(lengthscale.gaps)).amax(dim=0)
@@ -148,24 +148,10 @@ def _unrelated(lengthscale: Lengthscale, column_names: Sequence[str] | None) -> 
             yield f"{name} of {of} is so short that rows with different values in it are unrelated"
 
 
-NUM_ROWS = 50
-"""Rows that are compared with all others."""
-MIN_CORRELATION = 1e-12
-"""Correlations k(x, x') / √(k(x, x) k(x', x')) below which two points are treated as uncorrelated."""
-MIN_SPREAD = 1e-8
-"""Relative differences of kernel values below which points are not distinguished."""
-
-
 def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> bool:
-    """Whether this warned of a Gram matrix that is diagonal or constant up to rounding, where the gradient vanishes.
-
-    This concerns embeddings with a ridge λ. The evidence of a mean embedding is computed in the log domain, and is not
-    flat there.
-    """
-    kernel = getattr(embedding, "kernel", None)
-    if not isinstance(kernel, Kernel) or not hasattr(embedding, RIDGE) or x.shape[-2] < 2:
-        return False
-    fault = _fault(kernel, x) if has_lengthscale(kernel) else None
+    """Whether this warned of a Gram matrix that is diagonal or constant up to rounding, where the gradient vanishes."""
+    kernel = _kernel_beside_ridge(embedding, x)
+    fault = None if kernel is None else _fault(kernel, x)
     if fault is not None:
         warnings.warn(
             f"The kernel {fault} at the start of fit, where the objective is flat and the search may end as it began. "
@@ -179,13 +165,13 @@ def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> bool:
 @torch.no_grad()
 def _fault(kernel: Kernel, x: Tensor) -> str | None:
     """A description of the problem with K between some rows and all rows."""
-    rows = torch.linspace(0, x.shape[-2] - 1, min(NUM_ROWS, x.shape[-2]), device=x.device, dtype=torch.float64)
-    rows = rows.round().long()
-    K, diagonal = _values(kernel, x, rows)
-    size = K.abs().amax(dim=(-2, -1))
-    if bool((K.amax(dim=(-2, -1)) - K.amin(dim=(-2, -1)) <= MIN_SPREAD * size).any()) and bool(
-        (x[rows] != x[:1]).any()
-    ):
+    if not has_lengthscale(kernel):
+        return None
+    rows = torch.linspace(0, len(x) - 1, min(NUM_ROWS, len(x)), device=x.device, dtype=torch.float64).round().long()
+    K = _radial_gram(kernel, x)
+    K, diagonal = (gram(kernel, x[rows], x), gram_diagonal(kernel, x)) if K is None else (K[rows], K.diagonal())
+    spread, size = K.amax(dim=(-2, -1)) - K.amin(dim=(-2, -1)), K.abs().amax(dim=(-2, -1))
+    if bool((spread <= MIN_SPREAD * size).any()) and bool((x[rows] != x[:1]).any()):
         return "is constant up to rounding"
     diagonal = diagonal.clamp_min(torch.finfo(x.dtype).tiny).sqrt()
     correlations = K.abs() / (diagonal[..., rows].unsqueeze(-1) * diagonal.unsqueeze(-2))
@@ -195,12 +181,8 @@ def _fault(kernel: Kernel, x: Tensor) -> str | None:
     return None
 
 
-def _values(kernel: Kernel, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """k(x_i, x_j) for some ``rows`` i and all j, and k(x_j, x_j)."""
-    if is_small(x):
-        radial = RadialEvaluator.of(kernel, x)
-        matrix = None if radial is None else radial({})
-        if matrix is not None:
-            K = matrix.scale * torch.from_numpy(matrix.K)
-            return K[rows], K.diagonal()
-    return gram(kernel, x[rows], x), gram_diagonal(kernel, x)
+def _radial_gram(kernel: Kernel, x: Tensor) -> Tensor | None:
+    """K of a radial kernel at few rows, without modules."""
+    radial = RadialEvaluator.of(kernel, x) if is_small(x) else None
+    matrix = None if radial is None else radial({})
+    return None if matrix is None else matrix.scale * torch.from_numpy(matrix.K)

@@ -1,8 +1,7 @@
 r"""Fast evaluation for a few hundred rows, without modules or autograd: from the raw vector u to q and ∂q/∂u.
 
-For a few hundred rows, autograd spends most of its time in the Python interpreter. Here the same parts are called
-directly: the kernel's :mod:`~kernel_embed.kernels.evaluators`, the factorization and its
-vector-Jacobian products (:mod:`kernel_embed.linalg.factorization`), and ``value_and_gradient`` of each objective.
+There, autograd spends most of its time in the Python interpreter. The same parts are called directly: the kernel's
+evaluator, the factorization and its vector-Jacobian products, and ``value_and_gradient`` of each objective.
 
 .. math::
     \frac{\partial q}{\partial u} = \frac{\partial q}{\partial \log \theta} \, \frac1\theta \,
@@ -47,8 +46,7 @@ from .parameters import Coordinates, ParameterVector, Vector, flatten, is_small
 RIDGE = "raw_regularization"
 LARGE_SQUARE = 300.0**2
 """The largest ‖u‖² for which the squared exponential of each entry is finite."""
-LARGEST = 1e130
-"""Parameters θ from which squares are near to overflow."""
+LARGEST = 1e130  # parameters θ from which squares are near to overflow
 
 
 class Value(NamedTuple):
@@ -56,6 +54,13 @@ class Value(NamedTuple):
 
     terms: list[float]
     gradient: Vector
+
+
+class _Answer(NamedTuple):
+    terms: list[float]
+    by_name: Values
+    by_u: Vector | None = None
+    """What is added to ∂q/∂u."""
 
 
 class Direct(abc.ABC):
@@ -79,14 +84,14 @@ class Direct(abc.ABC):
         if not float(u @ u) < LARGE_SQUARE and not theta.max() < LARGEST:  # NaN compares as False
             return None
         try:
-            answer = self._evaluate(u, self._coordinates.named(theta), with_gradient)
+            answer = self._evaluate(u, {name: theta[part] for name, part in self._vector.slices.items()}, with_gradient)
         except (ZeroDivisionError, OverflowError):
             if not self.is_direct:
                 raise  # an error of the user's objective
             return None
         if answer is None or not with_gradient:
             return None if answer is None else Value(answer.terms, np.zeros(0))
-        gradient = np.concatenate([answer.by_name[name] for name in self._coordinates.slices])
+        gradient = np.concatenate([answer.by_name[name] for name in self._vector.slices])
         if slopes is not theta:
             part = self._on_log_scale
             gradient[part] *= slopes[part] / theta[part]
@@ -95,13 +100,6 @@ class Direct(abc.ABC):
         if self.is_direct and not math.isfinite(sum(answer.terms) + float(gradient @ gradient)):
             return None
         return Value(answer.terms, gradient)
-
-
-class _Answer(NamedTuple):
-    terms: list[float]
-    by_name: Values
-    by_u: Vector | None = None
-    """What is added to ∂q/∂u."""
 
 
 class DirectObjective(Direct):
@@ -128,7 +126,7 @@ class DirectObjective(Direct):
         bound = embedding.sup_diagonal_bound
         self.evaluator = gram_evaluator(embedding.kernel, x, names, bound, "sup_diagonal" in inputs)
         if self.evaluator is not None and not self.evaluator.on_log_scale:
-            self._on_log_scale = self._coordinates.slices.get(RIDGE, slice(0))
+            self._on_log_scale = vector.slices.get(RIDGE, slice(0))
         self._writes = not self.is_direct or self._on_log_scale != slice(None)
         self._total = len(x) if weights is None else float(weights.sum())  # n
         self._precision = None if weights is None else weights.numpy()  # D = η over this

@@ -57,51 +57,42 @@ def fit(
 ) -> FitResult:
     """Minimize ``objective`` over the parameters of ``embedding``, in place.
 
-    The optimizer is an object: ``optimizer=LBFGS(num_restarts=3)``, ``Adam(batch_size=100)``, a factory for any
-    optimizer of ``torch.optim``, or your own. Without one, the common options choose: full batches are minimized by
-    :class:`LBFGS`, mini-batches (``batch_size``, a loader) by :class:`Adam`, Algorithm 1.
+    Without an ``optimizer``, full batches are minimized by :class:`LBFGS`, mini-batches (``batch_size``, a loader) by
+    :class:`Adam`, Algorithm 1.
 
     Constraints are kept, registered priors are added (divided by n for objectives that are means over data), and
     parameters that the objective cannot identify are held fixed. The embedding is moved to the dtype and device of
-    ``x``. Dropout and batch normalization use the mode of the embedding. After Ctrl-C or an error, the embedding and
-    the checkpoint hold the best point so far.
+    ``x``. After Ctrl-C or an error, the embedding and the checkpoint hold the best point so far.
 
     Args:
-        embedding: any embedding, or a :class:`kernel_embed.scale.ShardedEmbedding`; its parameters are set to the best
-            ones found.
+        embedding: any embedding, or a :class:`kernel_embed.scale.ShardedEmbedding`.
         objective: what to minimize.
-        x: inputs ``(n, d)``; or a ``torch.utils.data.DataLoader`` that yields batches ``(x, y)``, so that data need
-            not fit in memory. Its batches go to the dtype and device of the embedding. Build it with a ``generator``,
-            so that a resumed run has the same order of batches.
+        x: inputs ``(n, d)``; or a ``torch.utils.data.DataLoader`` of batches ``(x, y)``, so that data need not fit in
+            memory; built with a ``generator``, a resumed run has the same order of batches.
         y: targets, for embeddings that have them.
         weights: how many rows each row stands for, ``(n,)``, for embeddings with targets and full batches.
-        groups: a whole number for each row, ``(n,)``: rows of one group, such as a patient, batch or day, are left out
-            together; for embeddings with targets and full batches. By default equal rows are.
-        optimizer: an :class:`~kernel_embed.learning.Optimizer`, or a factory that makes one of ``torch.optim``, such as
-            ``torch.optim.SGD`` or ``lambda p: torch.optim.SGD(p, lr=0.1)``, run on all rows;
-            :class:`~kernel_embed.learning.TorchOptimizer` has its epochs and batches. It excludes the six options
-            after ``callback``, which belong to LBFGS and Adam.
+        groups: a whole number for each row, ``(n,)``: rows of one group are left out together; for embeddings with
+            targets and full batches. By default equal rows are.
+        optimizer: an :class:`~kernel_embed.learning.Optimizer` such as ``LBFGS(num_restarts=3)``, or a factory that
+            makes one of ``torch.optim``, such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It excludes the six options
+            after ``callback``.
         callback: called with a :class:`~kernel_embed.learning.Progress` after every evaluation of L-BFGS and every
-            epoch of Adam; returning ``True`` ends the search. With several processes, all must pass a callback, and the
-            one of the leader decides.
+            epoch of Adam; ``True`` ends the search. Of several processes, all must pass one, and the leader's decides.
         max_evaluations: a limit for L-BFGS, for each start, 200 by default.
         tolerance: of L-BFGS, 1e-5 by default.
-        num_restarts: further starts of L-BFGS, none by default; useful if many features are irrelevant and the first
-            search stays at its start.
+        num_restarts: further starts of L-BFGS, none by default.
         batch_size: rows of a mini-batch for Adam; by default all rows.
         num_epochs: epochs of Adam, 200 by default.
         learning_rate: of Adam, 0.1 by default.
-        precision: ``"single"`` factorizes in float32 while learning, and refines solutions once in float64: faster on
-            machines with fast float32, for condition numbers up to 1e5; beyond that, evaluations are in double
-            precision, with a warning. It affects only dense systems of float64 data. Predictions are computed in double
-            precision, while ``value`` and ``history`` have the error of single precision.
+        precision: ``"single"`` factorizes dense systems in float32 while learning, and refines solutions once in
+            float64: for condition numbers up to 1e5; beyond that it is double, with a warning. Predictions are in
+            double precision, ``value`` and ``history`` have the error of single precision.
         seed: of restarts and permutations.
-        early_stopping: learn from four fifths of the rows, and keep the parameters that predict the others best; they
-            are listed in ``FitResult.held_out``. The default for networks from 50 rows on; ``False`` switches it off.
+        early_stopping: learn from four fifths of the rows, and keep the parameters that predict the others best;
+            the default for networks from 50 rows on.
         column_names: of the columns of x, for messages.
         progress: show a progress bar; by default on a terminal or in a notebook.
-        checkpoint: a file, written during the search; if it exists, the search is resumed from it. Another kind of
-            optimizer continues from the best point.
+        checkpoint: a file, written during the search; if it exists, the search is resumed from it.
 
     Returns:
         The value reached, the history, and whether it converged. The learned parameters are in ``embedding``.
@@ -112,8 +103,7 @@ def fit(
         TypeError: if ``objective`` or ``optimizer`` is of another kind than expected.
 
     Example:
-        >>> import gpytorch
-        >>> import kernel_embed as ke
+        >>> import gpytorch, kernel_embed as ke
         >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
         >>> y = (x.squeeze(-1) > 0.5).long()
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
@@ -131,12 +121,17 @@ def fit(
     of_adam = {"batch_size": batch_size, "num_epochs": num_epochs, "learning_rate": learning_rate}
     method = _choose_optimizer(optimizer, isinstance(x, DataLoader), of_lbfgs, of_adam)
     x, y, weights = usable_for_gradients(x), usable_for_gradients(y), usable_for_gradients(weights)
-    group = _process_group(embedding, weights, groups)
+    group = embedding if isinstance(embedding, ProcessGroup) else LocalProcess(embedding, weights, groups)
+    if not isinstance(group, LocalProcess) and (weights is not None or groups is not None):
+        raise TypeError("Rows cannot be weighted or grouped over several ranks. Repeat rows instead of weighting them.")
     usable_for_gradients(group.module)
     data = _as_data(x, y, group.module)
     is_blind = False
     if data.whole is not None and isinstance(group, LocalProcess):  # each rank would draw different numbers
-        _check_fit(group.module, *data.whole)
+        if isinstance(getattr(group.module, "kernel", None), Kernel):
+            check_columns(group.module.kernel, data.whole[0].shape[-1])
+        if y is not None and getattr(group.module, "takes_targets", False):
+            check_lengths(*data.whole)
         initialize_parts(group.module, *data.whole)
         is_blind = warn_of_blind_start(group.module, data.whole[0])
     fixed = unidentified(group.module, objective)
@@ -160,8 +155,14 @@ def fit(
         problem.resume(checkpoint, identity, type(method).__qualname__)
     outcome, interrupted = _run(method, problem)
     degenerate = () if data.whole is None else degeneracies(vector, data.whole[0], column_names)
-    if not is_blind:  # one warning for each fit
-        _warn_at_end(degenerate, problem)
+    if degenerate and not is_blind:  # one warning for each fit, without numbers, so that Python shows it once for many
+        message = (
+            f"The fit is degenerate: {'; '.join(degenerate)}. Register a prior, as kernel_embed.default_kernel(x) "
+            "does, fix the parameter, or add a complexity to the objective."
+        )
+        warnings.warn(message, NumericalWarning, stacklevel=3)
+    elif problem.best_warnings and not is_blind:
+        warnings.warn(problem.best_warnings[0], NumericalWarning, stacklevel=3)
     return FitResult(
         value=problem.best_value,
         history=list(problem.history),
@@ -206,14 +207,6 @@ def _choose_optimizer(
     return TorchOptimizer(cast(Factory, optimizer))
 
 
-def _process_group(embedding: gpytorch.Module | ProcessGroup, weights: Tensor | None, groups: Groups) -> ProcessGroup:
-    if not isinstance(embedding, ProcessGroup):
-        return LocalProcess(embedding, weights, groups)
-    if weights is not None or groups is not None:
-        raise TypeError("Rows cannot be weighted or grouped over several ranks. Repeat rows instead of weighting them.")
-    return embedding
-
-
 def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.Module) -> Data:
     """The rows, and ``module`` moved to their dtype and device; a loader's batches are moved to those of the module."""
     if isinstance(x, DataLoader):
@@ -224,14 +217,6 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
     x = check_features(x).detach()
     module.to(dtype=x.dtype, device=x.device)
     return Data(x, y.detach() if isinstance(y, Tensor) else y)
-
-
-def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
-    """Check the columns of x and the lengths of x and y before the first evaluation."""
-    if isinstance(getattr(module, "kernel", None), Kernel):
-        check_columns(module.kernel, x.shape[-1])
-    if y is not None and getattr(module, "takes_targets", False):
-        check_lengths(x, y)
 
 
 def _hold_out(
@@ -248,18 +233,6 @@ def _hold_out(
             "Leave it out, or end the search with a callback."
         )
     return None, group, data
-
-
-def _warn_at_end(degenerate: tuple[str, ...], problem: Problem) -> None:
-    """One warning at most: the parameters that are degenerate, or what was lost at the best point."""
-    if degenerate:  # without numbers, so that Python shows it once for many fits
-        message = (
-            f"The fit is degenerate: {'; '.join(degenerate)}. Register a prior, as kernel_embed.default_kernel(x) "
-            "does, fix the parameter, or add a complexity to the objective."
-        )
-        warnings.warn(message, NumericalWarning, stacklevel=4)
-    elif problem.best_warnings:
-        warnings.warn(problem.best_warnings[0], NumericalWarning, stacklevel=4)
 
 
 def _run(optimizer: Optimizer, problem: Problem) -> tuple[Outcome, bool]:

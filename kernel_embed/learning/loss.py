@@ -30,12 +30,13 @@ Batch = tuple[Tensor, "Tensor | None"]
 
 
 class Data:
-    """Rows in memory, all at once or in epochs of batches, each a new permutation (Algorithm 1, line 4)."""
+    """Rows in memory, all at once or in epochs of batches, each a new permutation (Algorithm 1, line 4).
+
+    ``whole`` has all rows if they are in memory; ``num_data`` is n if it is known in advance.
+    """
 
     whole: Batch | None
-    """All rows, if they are in memory."""
     num_data: int | None
-    """n, if it is known in advance."""
 
     def __init__(self, x: Tensor, y: Tensor | None) -> None:
         self.whole, self.num_data = (x, y), x.shape[-2]
@@ -141,7 +142,7 @@ class ProcessGroup(Protocol):
 
 
 class LocalProcess:
-    """An embedding learned by one process, which has all rows."""
+    """An embedding learned by one process, which has all rows, with their weights and groups."""
 
     leads = True
 
@@ -201,12 +202,7 @@ def fingerprint(*tensors: Tensor | None) -> str:
 class Loss:
     """The objective with the registered priors, on a batch, or on all rows as a function of the raw parameters u.
 
-    Args:
-        group: the embedding, learned by one or several processes.
-        objective: what is minimized.
-        vector: the parameters that are learned.
-        data: the rows.
-        single: whether to factorize in single precision.
+    With ``single``, systems are factorized in single precision.
     """
 
     def __init__(

@@ -25,8 +25,7 @@ from .fit import fit
 from .loss import Data, LocalProcess, Loss
 from .parameters import ParameterVector
 
-SAME = 1e-2
-"""Maxima whose parameters differ by less than this, in their raw form, are one."""
+SAME = 1e-2  # maxima whose raw parameters differ by less are one
 FINE_POINTS = 9
 
 
@@ -35,8 +34,8 @@ class LocalMaximum:
     """A local maximum of −objective.
 
     Attributes:
-        value: −objective there, priors included: the log evidence, where ``FitResult.value`` is the objective itself.
-        parameters: the values of all parameters, by name, as users see them (``kernel.lengthscale``, not its raw form).
+        value: −objective there, priors included: the log evidence.
+        parameters: the values of all parameters, by name, such as ``kernel.lengthscale``.
         embedding: a copy of the embedding with these parameters.
 
     Example:
@@ -71,9 +70,8 @@ def local_maxima(
     With one lengthscale the scan finds every maximum wider than its spacing; with more, maxima off the line are found
     only if ``fit`` reaches them from it.
 
-    In one dimension the evidence is not smooth: log γ(x_i) has a narrow dip to −∞ at every lengthscale at which a
-    stationary point of μ̂ passes through x_i. The prominence excludes the ripples between such dips, and the scan
-    prevents ``fit`` from ending in the first of them, as it may without a scan.
+    In one dimension the evidence has a narrow dip to −∞ at every lengthscale at which a stationary point of μ̂ passes
+    through x_i. The prominence excludes the ripples between such dips.
 
     Args:
         embedding: any embedding; it is not changed.
@@ -81,8 +79,8 @@ def local_maxima(
         x: the data.
         y: targets, for embeddings that have them.
         num_points: points of the scan.
-        span: the smallest and the largest lengthscale (the geometric mean if there are several); by default from the
-            distance of nearest neighbors to twice the diameter of the data.
+        span: the smallest and the largest lengthscale, or geometric mean of several; by default from the distance of
+            nearest neighbors to twice the diameter of the data.
         prominence: in nats; lower it for samples of a few points, 0 keeps every peak of the scan.
         max_evaluations: a limit for each call of ``fit``.
         progress: show a progress bar.
@@ -96,19 +94,19 @@ def local_maxima(
             smaller first.
 
     Example:
-        >>> from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
-        >>> from kernel_embed.objectives.evidence import EmbeddingEvidence
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> centres = torch.tensor([-20.0, 20.0]).repeat(40).unsqueeze(-1)
-        >>> x = centres + torch.randn(80, 1, generator=generator, dtype=torch.float64)
-        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-        >>> [round(m.parameters["kernel.lengthscale"].item()) for m in local_maxima(embedding, EmbeddingEvidence(), x)]
+        >>> import kernel_embed as ke
+        >>> noise = torch.randn(80, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> x = torch.tensor([-20.0, 20.0]).repeat(40).unsqueeze(-1) + noise
+        >>> maxima = ke.local_maxima(ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence(), x)
+        >>> [round(maximum.parameters["kernel.lengthscale"].item()) for maximum in maxima]
         [1, 29]
     """
     x = check_features(x).detach()
     check_count("num_points", num_points, 3)
     check_at_least(0.0, prominence=prominence)
-    _check_span(span)
+    fits = span is None or (isinstance(span, tuple | list) and len(span) == 2)
+    if not fits or (span and not 0.0 < check_number("span", span[0]) < check_number("span", span[1]) < math.inf):
+        raise ValueError(f"span must be two lengthscales, the smaller first, such as (0.1, 10.0); got {span!r}.")
     module: gpytorch.Module = copy.deepcopy(embedding)
     module.to(dtype=x.dtype, device=x.device)
     initialize_parts(module, x, y)
@@ -127,14 +125,6 @@ def local_maxima(
         if result.converged and not any(np.abs(point - other).max(initial=0.0) < SAME for _, other in maxima):
             maxima.append((LocalMaximum(-result.value, _values(start), start), point))
     return sorted((maximum for maximum, _ in maxima), key=lambda maximum: -maximum.value)
-
-
-def _check_span(span: tuple[float, float] | None) -> None:
-    if span is None:
-        return
-    fits = isinstance(span, tuple | list) and len(span) == 2
-    if not fits or not 0.0 < check_number("span", span[0]) < check_number("span", span[1]) < math.inf:
-        raise ValueError(f"span must be two lengthscales, the smaller first, such as (0.1, 10.0); got {span!r}.")
 
 
 class _Scan:

@@ -23,8 +23,9 @@ from ..objectives import Objective
 Vector = NDArray[np.float64]
 Bounds = list[tuple[float | None, float | None]]
 
-MOST_ROWS = 512
-"""Beyond this many rows matrix operations take all the time, and the autograd path keeps fewer of them."""
+MOST_ROWS = 512  # beyond these, matrix operations take all the time, and the autograd path keeps fewer of them
+LARGEST_EXPONENT = 300.0  # the exponential of a larger number is as good as infinite, and its square overflows
+LINEAR_FROM = 20.0  # the value of u from which torch replaces softplus(u) by u
 
 
 def is_small(x: Tensor) -> bool:
@@ -33,7 +34,10 @@ def is_small(x: Tensor) -> bool:
 
 
 class ParameterVector:
-    """A view of parameters as a flat float64 vector in their raw, unconstrained form."""
+    """A view of the learned parameters as a flat float64 vector in their raw, unconstrained form.
+
+    ``slices`` has the entries of each parameter, ``lowest`` default lower bounds against degenerate points.
+    """
 
     def __init__(self, module: gpytorch.Module, excluded: Iterable[str] = ()) -> None:
         excluded = set(excluded)
@@ -41,9 +45,7 @@ class ParameterVector:
         self.named = {n: p for n, p in module.named_parameters() if p.requires_grad and n not in excluded}
         ends = np.cumsum([0, *(p.numel() for p in self.named.values())]).tolist()
         self.slices = {name: slice(*pair) for name, pair in zip(self.named, itertools.pairwise(ends), strict=True)}
-        """The entries of each parameter."""
         self.lowest: Vector | None = None
-        """Default lower bounds, which keep a search away from degenerate points."""
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -89,11 +91,9 @@ class ParameterVector:
 
     def bounds(self) -> Bounds:
         """Bounds of each entry: default ones, and those of constraints that only the optimizer can enforce."""
-        bounds = self.constraint_bounds()
-        if self.lowest is None:
-            return bounds
-        both = zip(bounds, self.lowest.tolist(), strict=True)
-        return [(_finite(max(lowest, -math.inf if a is None else a)), b) for (a, b), lowest in both]
+        lowest = [-math.inf] * sum(p.numel() for p in self.parameters) if self.lowest is None else self.lowest.tolist()
+        both = zip(self.constraint_bounds(), lowest, strict=True)
+        return [(_finite(max(least, -math.inf if a is None else a)), b) for (a, b), least in both]
 
     def constraint_bounds(self) -> Bounds:
         """Bounds of each entry from constraints without a transform."""
@@ -113,7 +113,6 @@ class Coordinates:
     """θ(u) and ∂θ/∂u, entry by entry, by the constraints of the parameters."""
 
     def __init__(self, vector: ParameterVector) -> None:
-        self.slices = vector.slices
         rules = [
             (vector.slices[name], _transform(vector.module.constraint_for_parameter_name(name), raw.shape))
             for name, raw in vector.named.items()
@@ -128,13 +127,8 @@ class Coordinates:
         parts = [rule(u[entries]) for entries, rule in self._rules]
         return np.concatenate([theta for theta, _ in parts]), np.concatenate([slope for _, slope in parts])
 
-    def named(self, values: Vector) -> dict[str, Vector]:
-        """The pieces of a vector by the names of their parameters."""
-        return {name: values[entries] for name, entries in self.slices.items()}
 
-
-Transform = Callable[[Vector], tuple[Vector, Vector]]
-"""From u to θ and ∂θ/∂u."""
+Transform = Callable[[Vector], tuple[Vector, Vector]]  # from u to θ and ∂θ/∂u
 
 
 def _exponential(u: Vector) -> tuple[Vector, Vector]:
@@ -152,12 +146,7 @@ TRANSFORMS: dict[object, Transform] = {
     torch.nn.functional.softplus: _softplus,
     torch.nn.Softplus: _softplus,
 }
-"""Transforms of GPyTorch's constraints with a closed form, by the function or class of modules; others are
-differentiated by autograd. Add your own."""
-LARGEST_EXPONENT = 300.0
-"""The exponential of a larger number is as good as infinite, and its square overflows."""
-LINEAR_FROM = 20.0
-"""The value of u from which torch replaces softplus(u) by u."""
+"""Transforms of GPyTorch's constraints with a closed form; autograd differentiates others."""
 
 
 def _transform(constraint: Interval | None, shape: torch.Size) -> Transform:
@@ -231,12 +220,9 @@ def is_in_network(embedding: gpytorch.Module, parameter: str) -> bool:
 def unidentified(embedding: gpytorch.Module, objective: Objective[Any]) -> tuple[str, ...]:
     """The names of parameters that ``objective`` cannot identify, and which ``fit`` therefore holds fixed.
 
-    Objectives measure the distance of targets by the target kernel, so it is never learned: with a long enough
-    lengthscale all targets would be equal and any prediction perfect.
-
-    Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
-    λ/σ_f²: if both were free, the objective would have a flat valley. A prior on the outputscale, or a fixed λ, removes
-    this.
+    The target kernel is never learned: with a long enough lengthscale all targets would be equal and any prediction
+    perfect. Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only
+    through λ/σ_f²; a prior on the outputscale, or a fixed λ, identifies it.
     """
     fixed = [name for name, p in embedding.named_parameters() if name.startswith("target_kernel.") and p.requires_grad]
     kernel: Any = getattr(embedding, "kernel", None)

@@ -50,20 +50,10 @@ class LogPriors(NamedTuple):
         return None if rule is None or getattr(prior, "_transform", None) is not None else rule(prior, like)
 
     @classmethod
-    def none(cls, count: int) -> LogPriors:
-        """No density, for ``count`` entries."""
-        zeros = np.zeros(count)
-        return cls(0.0, zeros, zeros, zeros)
-
-    @classmethod
     def joined(cls, parts: list[LogPriors]) -> LogPriors:
         """Independent ones, one after another."""
         constants, *others = zip(*parts, strict=True)
         return cls(float(sum(constants)), *(np.concatenate(pieces) for pieces in others))
-
-    def without_jacobian(self) -> LogPriors:
-        """log p(θ) itself, as a function of v."""
-        return self._replace(linear=self.linear - 1.0)
 
     def value_and_derivative(self, v: Vector, theta: Vector) -> tuple[float, Vector]:
         """The sum, with θ = e^v, and its derivative in v."""
@@ -91,7 +81,7 @@ FAMILIES: dict[type[Distribution], Callable[[Any, Tensor], LogPriors]] = {
     Gamma: _gamma,
     gpytorch.priors.GammaPrior: _gamma,
 }
-"""Families of priors with a closed form, by exact type. Add your own; other families are left to autograd."""
+"""Families of priors with a closed form, by exact type; other families are left to autograd."""
 
 
 def _entries(value: Tensor, like: Tensor) -> Vector:
@@ -107,8 +97,9 @@ def parameter_priors(vector: ParameterVector) -> LogPriors | None:
         part = None if name is None else LogPriors.of(prior, vector.named[name])
         if name is None or part is None or name in parts:
             return None
-        parts[name] = part.without_jacobian()
-    return LogPriors.joined([parts.get(name, LogPriors.none(raw.numel())) for name, raw in vector.named.items()])
+        parts[name] = part._replace(linear=part.linear - 1.0)  # log p(θ) itself
+    zeros = {name: np.zeros(raw.numel()) for name, raw in vector.named.items()}
+    return LogPriors.joined([parts.get(name, LogPriors(0.0, z, z, z)) for name, z in zeros.items()])
 
 
 @torch.no_grad()
@@ -131,10 +122,7 @@ def _parameter_of(vector: ParameterVector, owner: Any, closure: Callable[[Any], 
 
 
 def prior_loss(module: gpytorch.Module) -> Tensor:
-    """−Σ log p(θ) over all registered priors, of which there is at least one.
-
-    Raises ``NanError`` outside the support of a prior, which a line search reaches where a positive θ underflows to 0.
-    """
+    """−Σ log p(θ) over all registered priors; ``NanError`` outside a support, as where a positive θ underflows to 0."""
     losses: list[Tensor] = []
     for name, owner, prior, closure, _ in module.named_priors():
         value = closure(owner)
@@ -166,8 +154,7 @@ class PriorLoss:
         return loss.item(), flatten(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
 
 
-DEFAULT_SPREAD = 1.5
-"""Standard deviation of log θ under the default prior of a positive parameter: a factor of 4.5 to each side."""
+DEFAULT_SPREAD = 1.5  # standard deviation of log θ under the default prior: a factor of 4.5 to each side
 
 
 def default_prior(raw: Tensor, constraint: Interval | None, in_network: bool = False) -> Distribution:

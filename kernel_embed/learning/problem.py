@@ -18,7 +18,7 @@ from ..archive import load_checkpoint, save_checkpoint
 from ..kernels import DiagonalBoundError
 from ..runtime import ProgressBar, collected_warnings, progress_bar
 from .early_stopping import HeldOut
-from .loss import Data, Loss, ProcessGroup, T
+from .loss import Data, Loss
 from .parameters import Snapshot, Vector
 from .result import Callback, Evaluation, Progress, StopSearch, Terms, Visit
 
@@ -27,26 +27,25 @@ NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 CONTENT = {"best_value", "best", "best_buffers", "origin", "history", "num_evaluations", "optimizer", "optimizer_state"}
 """The entries of a checkpoint besides its identity."""
-
 OptimizerState = Mapping[str, object]
 """The state from which an optimizer continues: tensors, numbers, text, and dicts and lists of them."""
 
 
 class Problem:
-    """Minimize an objective over the raw parameters of an embedding, as one vector or in place.
+    """Minimize an objective over the raw parameters of an embedding; made by ``fit`` for an optimizer.
 
-    An optimizer that chooses points uses :meth:`evaluate`; one that changes the parameters themselves, as those of
-    ``torch.optim`` do, uses ``parameters``, :meth:`batches`, :meth:`backpropagate` and :meth:`project`. Both
-    :meth:`record` what they have evaluated; ``fit`` keeps the best of it.
+    An optimizer that chooses points uses :meth:`evaluate`; one that changes ``parameters`` in place uses
+    :meth:`batches`, :meth:`backpropagate` and :meth:`project`. Both :meth:`record` what they have evaluated; ``fit``
+    keeps the best of it.
 
     Attributes:
         generator: for every random choice, seeded by ``fit(seed=…)``.
         start: the point at which the search began, before any resumption.
-        bounds: the lowest and highest value of each entry, ``None`` if there is none; those of constraints, and the
+        bounds: the lowest and highest value of each entry, ``None`` if there is none: those of constraints, and the
             default bounds that keep lengthscales and λ away from degenerate values.
         constraint_bounds: those of constraints alone.
         lowest: the default lower bounds alone, −∞ where there is none.
-        parameters: the parameters themselves, for optimizers that change them in place.
+        parameters: the parameters themselves.
         history: one record for each call of :meth:`record`, those before a resumption included.
         best_value: the lowest value so far, ∞ before the first; with early stopping, that at the lowest held-out loss.
         num_evaluations: evaluations of objective and gradient so far.
@@ -61,19 +60,19 @@ class Problem:
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> class Downhill(ke.learning.Optimizer):
+        >>> class OneStep(ke.learning.Optimizer):
         ...     def minimize(self, problem):
-        ...         point = problem.start
-        ...         for _ in range(3):
-        ...             evaluation = problem.evaluate(point)
-        ...             problem.record(evaluation)
-        ...             point = point - 0.5 * evaluation.gradient
-        ...         return ke.learning.Outcome(converged=False, message="three steps")
+        ...         first = problem.evaluate(problem.start)
+        ...         problem.record(first)
+        ...         problem.record(problem.evaluate(first.point - 0.1 * first.gradient))
+        ...         return ke.learning.Outcome(False, f"{len(first.point)} parameters")
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
         >>> x, y = torch.rand(20, 1, dtype=torch.float64), torch.arange(20) % 2
-        >>> ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, optimizer=Downhill()).message
-        'three steps'
+        >>> ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, optimizer=OneStep()).message
+        '2 parameters'
     """
+
+    best_warnings: list[str]  # of the evaluation at the best point
 
     def __init__(
         self,
@@ -89,34 +88,41 @@ class Problem:
         self._checkpoint: str | os.PathLike[str] | None = None
         self._identity: dict[str, object] = {}
         self._best = Snapshot.take(vector)
-        self.generator = generator
-        self.start = self._best.point.copy()
+        self._warnings: list[str] = []
+        self.generator, self.start = generator, self._best.point.copy()
         self.bounds, self.constraint_bounds = vector.bounds(), vector.constraint_bounds()
         self.lowest = np.full(len(self.start), -np.inf) if vector.lowest is None else vector.lowest
         self.parameters = vector.parameters
         self.history: list[dict[str, float]] = []
-        self.best_value, self.num_evaluations = float("inf"), 0
+        self.best_value, self.num_evaluations, self.best_warnings = math.inf, 0, []
         self.saved_state: OptimizerState = {}
-        self._warnings: list[str] = []
-        self.best_warnings: list[str] = []
-        """Numerical warnings of the evaluation at the best point."""
 
     def resume(self, path: str | os.PathLike[str], identity: Mapping[str, object], optimizer: str) -> None:
         """Continue from the checkpoint at ``path`` where the file exists, and write it from now on.
 
-        Args:
-            path: the file.
-            identity: what a checkpoint of the same problem has.
-            optimizer: the name of the optimizer, which alone gets its state back.
-
-        Raises:
-            ValueError: if the checkpoint is damaged or belongs to another problem.
+        ``identity`` is what a checkpoint of the same problem has; only the same ``optimizer`` gets its state back.
         """
         self._checkpoint, self._identity = path, {**identity, "optimizer": optimizer}
-        content = _by_leader(self._loss.group, lambda: load_checkpoint(path, **identity))
+        outcome: Any = None
+        if self._loss.group.leads:
+            try:
+                outcome = load_checkpoint(path, **identity)
+            except ValueError as error:
+                outcome = error
+        content = self._loss.group.from_leader(outcome)
+        if isinstance(content, ValueError):
+            raise content
         if content is None:
             return
-        _check_content(content, path)
+        fault = None
+        if not content.keys() >= CONTENT:
+            fault = "lacks some of its content"
+        elif not np.isfinite([content["best_value"], *content["best"]]).all():
+            fault = "has parameters or a value that are not finite"
+        elif not isinstance(content["num_evaluations"], int) or content["num_evaluations"] < len(content["history"]):
+            fault = "has fewer evaluations than records"
+        if fault is not None:
+            raise ValueError(f"The checkpoint {path} {fault}. Delete it, or name another.")
         self.best_value, self.start = content["best_value"], content["origin"].numpy()
         self._best = Snapshot(content["best"].numpy(), content["best_buffers"])
         self.history, self.num_evaluations = content["history"], content["num_evaluations"]
@@ -135,7 +141,7 @@ class Problem:
         return time.perf_counter() - self._began
 
     def evaluate(self, point: Vector) -> Evaluation:
-        """Value and gradient on all rows; raises one of ``NO_VALUE`` where they do not exist or are not finite.
+        """Value and gradient on all rows.
 
         Raises:
             linear_operator.utils.errors.NanError: if the objective or its gradient is not finite.
@@ -236,29 +242,3 @@ class Problem:
             "optimizer_state": self.saved_state,
         }
         save_checkpoint(self._checkpoint, {**self._identity, **content})
-
-
-def _by_leader(group: ProcessGroup, read: Callable[[], T]) -> T:
-    """The result or exception of ``read``, called by the leader and sent to all processes."""
-    outcomes: list[T | ValueError] = []
-    if group.leads:
-        try:
-            outcomes.append(read())
-        except ValueError as error:
-            outcomes.append(error)
-    (outcome,) = group.from_leader(outcomes)
-    if isinstance(outcome, ValueError):
-        raise outcome
-    return outcome
-
-
-def _check_content(content: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    problem = None
-    if not content.keys() >= CONTENT:
-        problem = "lacks some of its content"
-    elif not np.isfinite([content["best_value"], *content["best"]]).all():
-        problem = "has parameters or a value that are not finite"
-    elif not isinstance(content["num_evaluations"], int) or content["num_evaluations"] < len(content["history"]):
-        problem = "has fewer evaluations than records"
-    if problem is not None:
-        raise ValueError(f"The checkpoint {path} {problem}. Delete it, or name another.")

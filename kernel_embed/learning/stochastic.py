@@ -67,7 +67,13 @@ class TorchOptimizer(Optimizer):
                 "Use, say, TorchOptimizer(lambda p: torch.optim.SGD(p, lr=0.1))."
             )
         batches = problem.batches(self.batch_size, self.num_epochs)
-        first = _resume(problem, stepper, batches)
+        saved: Any = problem.saved_state
+        first = 0
+        if saved.get("stepper") == type(stepper).__qualname__:
+            stepper.load_state_dict(copy.deepcopy(saved["moments"]))  # the optimizer would write into them
+            problem.restore(Snapshot(saved["point"].numpy(), saved["buffers"]))
+            batches.restore(saved["batches"])
+            first = int(saved["epoch"])
         with problem.progress_bar(self.num_epochs) as bar:
             bar.update(first)
             for epoch in range(first, self.num_epochs):
@@ -75,7 +81,9 @@ class TorchOptimizer(Optimizer):
                 problem.record(visit, state=functools.partial(_state, problem, stepper, batches, epoch + 1))
                 bar.update()
                 bar.set_postfix_str(f"{visit.value:.4f}", refresh=False)
-        return Outcome(_settled(problem), f"ran all {self.num_epochs} epochs")
+        tail = [record["value"] for record in problem.history[-10:]]
+        has_settled = len(tail) == 10 and bool(max(tail) - min(tail) <= SETTLED * abs(np.mean(tail)))
+        return Outcome(has_settled, f"ran all {self.num_epochs} epochs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,17 +116,6 @@ class Adam(Optimizer):
         """Run all epochs; converged if the last ten hardly differ."""
         factory = functools.partial(torch.optim.Adam, lr=self.learning_rate)
         return TorchOptimizer(factory, self.num_epochs, self.batch_size).minimize(problem)
-
-
-def _resume(problem: Problem, stepper: torch.optim.Optimizer, batches: Data) -> int:
-    """Resume from a checkpoint of the same kind of optimizer; returns the number of the next epoch."""
-    saved: Any = problem.saved_state
-    if saved.get("stepper") != type(stepper).__qualname__:
-        return 0
-    stepper.load_state_dict(copy.deepcopy(saved["moments"]))  # the optimizer would write into them
-    problem.restore(Snapshot(saved["point"].numpy(), saved["buffers"]))
-    batches.restore(saved["batches"])
-    return int(saved["epoch"])
 
 
 def _state(problem: Problem, stepper: torch.optim.Optimizer, batches: Data, epoch: int) -> dict[str, object]:
@@ -166,13 +163,5 @@ def _step(
     stepper.step(closure)
     problem.project()
     if not met:
-        raise TypeError(
-            f"{type(stepper).__name__}.step(closure) did not call its closure, as the optimizers of torch.optim do. "
-            "Call closure() inside step."
-        )
+        raise TypeError(f"{type(stepper).__name__}.step(closure) did not call its closure.")
     return met[0]
-
-
-def _settled(problem: Problem) -> bool:
-    tail = [record["value"] for record in problem.history[-10:]]
-    return len(tail) == 10 and bool(max(tail) - min(tail) <= SETTLED * abs(np.mean(tail)))

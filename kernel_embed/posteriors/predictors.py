@@ -39,9 +39,8 @@ class ConditionalPosterior(Posterior, ConditionalPredictor):
 
     Example:
         >>> import kernel_embed as ke
-        >>> x = torch.rand(20, 1, dtype=torch.float64)
-        >>> embedding, few = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()), {"num_samples": 10}
-        >>> posterior = ke.sample_posterior(embedding, ke.LeaveOneOutScore(), x, x[:, 0], sampler=ke.Laplace(), **few)
+        >>> x, embedding = torch.rand(20, 1).double(), ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel())
+        >>> posterior = ke.sample_posterior(embedding, ke.LeaveOneOutScore(), x, x[:, 0], sampler=ke.Laplace())
         >>> posterior.mean(x[:3]).shape
         torch.Size([3, 1])
     """
@@ -59,19 +58,11 @@ class ConditionalPosterior(Posterior, ConditionalPredictor):
         return self.average(lambda conditioned: conditioned.expectation(g, x))
 
     def row_weights(self, x: Tensor) -> Tensor:
-        """w(x) = A⁻¹k(x), the weights of the training rows at ``x``, averaged over draws: ``(n, t)``.
-
-        For one embedding this is ``weights(x)``; the ``weights`` of a posterior are those of its draws.
-        """
+        """w(x) = A⁻¹k(x), the weights of the training rows, averaged over draws: ``(n, t)``."""
         return self.average(lambda conditioned: conditioned.weights(x))
 
     def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
-        """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y.
-
-        Raises:
-            TypeError: if ``k`` or ``seed`` is not a whole number.
-            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
-        """
+        """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y."""
         return resampled_rows(self.row_weights(x), k, seed)
 
     def leave_one_out_distribution(self) -> Distribution:
@@ -87,19 +78,7 @@ class ConditionalPosterior(Posterior, ConditionalPredictor):
 
 
 class EntropyParts(NamedTuple):
-    """The entropy of Y given X = x in nats, ``(t,)`` each; ``total`` is the sum of the other two.
-
-    Attributes:
-        total: of the averaged probabilities.
-        aleatoric: the mean over draws of each draw's entropy, which would remain if the kernel were known.
-        epistemic: the information that y would give about the hyperparameters, never negative.
-
-    Example:
-        >>> from kernel_embed.posteriors import EntropyParts
-        >>> parts = EntropyParts(torch.tensor([0.6]), torch.tensor([0.5]), torch.tensor([0.1]))
-        >>> parts.epistemic
-        tensor([0.1000])
-    """
+    """The entropy of Y given X = x in nats, ``(t,)`` each; ``total`` is the sum of the other two."""
 
     total: Tensor
     aleatoric: Tensor
@@ -126,10 +105,7 @@ class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior):
     def probabilities_of_draws(self, x: Tensor, calibrated: bool = False) -> Tensor:
         """The probabilities of every draw: ``(S, t, m)``.
 
-        Args:
-            x: points of shape ``(t, d)``.
-            calibrated: use :func:`kernel_embed.objectives.calibrate`, fitted to each draw's leave-one-out values,
-                instead of the clip-normalized probabilities of eq. (6).
+        By eq. (6), or if ``calibrated`` by :func:`kernel_embed.objectives.calibrate` on leave-one-out values.
         """
 
         def predict(conditioned: ConditionedMulticlass) -> Tensor:
@@ -149,7 +125,11 @@ class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior):
         return self.probabilities(x).argmax(dim=-1)
 
     def entropy_parts(self, x: Tensor, calibrated: bool = False) -> EntropyParts:
-        """The entropy, split into the noise of the data and the uncertainty about the kernel."""
+        """The entropy in nats, ``(t,)`` each: ``total`` is that of the averaged probabilities.
+
+        ``aleatoric``, the mean over draws of each draw's entropy, would remain if the kernel were known; ``epistemic``,
+        the rest, is the information that y would give about the hyperparameters.
+        """
         p = self.probabilities_of_draws(x, calibrated)
         total = torch.special.entr(self.weighted_average(p)).sum(-1)
         aleatoric = self.weighted_average(torch.special.entr(p).sum(-1))
@@ -157,12 +137,7 @@ class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior):
 
 
 class FunctionPosterior(abc.ABC):
-    """A function with a Gaussian for each draw: a mean embedding, or a witness function.
-
-    Example:
-        >>> issubclass(MeanPosterior, FunctionPosterior)
-        True
-    """
+    """A function with a Gaussian for each draw: a mean embedding, or a witness function."""
 
     @abc.abstractmethod
     def mixture(self, x: Tensor) -> GaussianMixture:
@@ -185,9 +160,8 @@ class MeanPosterior(FunctionPosterior, Posterior):
         >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
         >>> x = torch.randn(20, 1, dtype=torch.float64)
         >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=10, sampler=ke.Laplace())
-        >>> low, high = posterior.band(x[:3])
-        >>> bool((low < high).all()), posterior.witness(x[:10], x[10:])(x[:3]).mean.shape
-        (True, torch.Size([3]))
+        >>> posterior.witness(x[:10], x[10:])(x[:3]).mean.shape
+        torch.Size([3])
     """
 
     def mixture(self, x: Tensor) -> GaussianMixture:
