@@ -17,10 +17,9 @@ with τ = 0 for one distribution. A priori τ, the size of the difference relati
 
 .. math::  \mathrm{BF} = \sum_j w_j \frac{p_{1j}}{p_{0j}}, \qquad \sum_j w_j = 1 ,
 
-and not :math:`\sum_j w_j p_{1j} / \sum_j w_j p_{0j}`, which would need densities of the same data; but
-:math:`\hat\mu` under kernel j is different for every j. Each factor has mean 1 if the samples are of one distribution
-and the model holds, so the mean of the factors does too, and exceeds c with probability at most 1/c. Over τ, a prior
-within one model, it is :math:`\sum_\tau p_{1\tau} / p_0`.
+and not :math:`\sum_j w_j p_{1j} / \sum_j w_j p_{0j}`, because :math:`\hat\mu` is different data for every kernel. Each
+factor has mean 1 if the samples are of one distribution and the model holds, so the mean of the factors does too, and
+exceeds c with probability at most 1/c.
 """
 
 from __future__ import annotations
@@ -32,12 +31,13 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..kernels import LebesgueMeasure, SmoothedKernel, gram
+from ..kernels import LebesgueMeasure, SmoothedKernel
 from ..kernels.gaussian_terms import gaussian_terms
+from ..kernels.gram import finite_values
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
 from ..validation import check_count, generator_of
-from .checks import Categorical, check_gram, read_samples
+from .checks import Categorical, finite_gram, read_samples
 from .kernel_choice import KernelChoice, choose_kernels, draws_of
 
 NUM_LOCATIONS = 100
@@ -68,9 +68,6 @@ def log_bayes_factor(
         num_locations: t, the number of these points, drawn from the pooled sample.
         categorical: as in :func:`kernel_embed.two_sample_test`.
 
-    Returns:
-        The logarithm, in nats.
-
     Raises:
         TypeError: if ``num_locations`` is not a whole number.
         ValueError: if it is below 1, or the samples have different columns or fewer than two rows.
@@ -99,23 +96,9 @@ def log_bayes_factor(
 def _log_factor(kernel: Kernel, pooled: Tensor, rows: Tensor, n: int) -> Tensor:
     """log BF of each draw of ``kernel``, with the embeddings evaluated at these rows of the pooled sample."""
     check_columns(kernel, pooled.shape[-1])
-    covariance = SmoothedKernel(kernel, _measure(kernel, pooled.shape[-1])).resolved(pooled)
-    R = check_gram(covariance.gram(pooled[rows]), kernel)
-    k = check_gram(gram(kernel, pooled[rows], pooled), kernel)
-    return _log_factor_from_gram(R, k, n).flatten()
-
-
-def _measure(kernel: Kernel, width: int) -> LebesgueMeasure | None:
-    """r(x, x) = 1 for a squared exponential of height 1, in any parametrization; else SmoothedKernel's default."""
-    terms = gaussian_terms(kernel, width)
-    if terms is None or terms.weight.shape[-1] > 1 or terms.frequency is not None or not terms.integrable:
-        return None
-    is_one = bool(((terms.weight - 1.0).abs() <= HEIGHT_ROUNDING).all())
-    return LebesgueMeasure(unit=True) if is_one else None
-
-
-def _log_factor_from_gram(R: Tensor, k: Tensor, n: int) -> Tensor:
-    """log BF, of shape ``batch``, from R ``(*batch, t, t)`` and k(locations, pooled) ``(*batch, t, n + m)``."""
+    smoothed = SmoothedKernel(kernel, _measure(kernel, pooled.shape[-1])).resolved(pooled)
+    R = finite_values(smoothed.gram(pooled[rows]).detach().double(), kernel)
+    k = finite_gram(kernel, pooled[rows], pooled)
     N, t = k.shape[-1], R.shape[-1]
     m = N - n
     means = torch.cat([k[..., :n].mean(-1), k[..., n:].mean(-1)], dim=-1)
@@ -130,4 +113,13 @@ def _log_factor_from_gram(R: Tensor, k: Tensor, n: int) -> Tensor:
         return -DenseSystem(A, A.new_zeros(A.shape[:-2])).negative_log_densities(means.unsqueeze(-1))
 
     differences = torch.stack([density(tau) for tau in DIFFERENCES])
-    return torch.logsumexp(differences, dim=0) - math.log(len(DIFFERENCES)) - density(0.0)
+    return (torch.logsumexp(differences, dim=0) - math.log(len(DIFFERENCES)) - density(0.0)).flatten()
+
+
+def _measure(kernel: Kernel, width: int) -> LebesgueMeasure | None:
+    """r(x, x) = 1 for a squared exponential of height 1, in any parametrization; else SmoothedKernel's default."""
+    terms = gaussian_terms(kernel, width)
+    if terms is None or terms.weight.shape[-1] > 1 or terms.frequency is not None or not terms.integrable:
+        return None
+    is_one = bool(((terms.weight - 1.0).abs() <= HEIGHT_ROUNDING).all())
+    return LebesgueMeasure(unit=True) if is_one else None

@@ -44,9 +44,6 @@ def register_causal_test(
         method: as in :func:`kernel_embed.conditional_independence_test`.
         categorical: the categorical columns of the data: none or all of them, or their indices.
 
-    Returns:
-        ``name``.
-
     Raises:
         ImportError: if causal-learn is not installed.
 
@@ -89,19 +86,14 @@ class ColumnTests:
     """
 
     def __init__(
-        self,
-        data: Tensor,
-        kernel: KernelChoice,
-        num_permutations: int,
-        seed: int | None,
-        kernel_y: KernelChoice,
-        method: Method | None,
-        categorical: bool | Sequence[int],
-    ) -> None:
-        self.data, self.arguments, self.seed = data, (kernel, num_permutations, seed), seed
-        self.kernel_y, self.categories = kernel_y, categorical_columns([data], categorical)
+        self, data: Tensor, kernel: KernelChoice, num_permutations: int, seed: int | None, kernel_y: KernelChoice,
+        method: Method | None, categorical: bool | Sequence[int],
+    ) -> None:  # fmt: skip
+        self.data, self.arguments, self.kernel_y = data, (kernel, num_permutations, seed), kernel_y
+        self.categories = categorical_columns([data], categorical)
         self.no_kernel = kernel is None and kernel_y is None
         self.method: Method = method or ("transforms" if self.no_kernel else "residuals")
+        self.generator = functools.partial(generator_of, seed)
         self.conditioning = functools.cache(self._conditioning)
         self.features = functools.cache(self._features)
         self.residuals = functools.cache(self._residuals)
@@ -110,34 +102,26 @@ class ColumnTests:
         """The p-value of the independence of two columns given others."""
         if others and self.method == "transforms" and self.no_kernel:
             x, y = self.features(first, others), self.features(second, others)
-            generator = generator_of(self.seed)
-            return transform_test(x, y, self.conditioning(others), self.arguments[1], generator).pvalue
+            return transform_test(x, y, self.conditioning(others), self.arguments[1], self.generator()).pvalue
         if others and self.method == "residuals":
             rest_x, rest_y = self.residuals(first, others), self.residuals(second, others)
             return independence_test(rest_x, rest_y, *self.arguments, kernel_y=self.kernel_y).pvalue
+        (a, in_a), (b, in_b), (c, in_c) = (self.columns(which) for which in ((first,), (second,), others))
         return conditional_independence_test(
-            self.data[:, first],
-            self.data[:, second],
-            self.data[:, others] if others else None,
-            *self.arguments,
-            kernel_y=self.kernel_y,
-            method=self.method,
-            categorical=self._categories_among((first,)),
-            categorical_y=self._categories_among((second,)),
-            categorical_z=self._categories_among(others),
-        ).pvalue
+            a, b, c if others else None, *self.arguments, kernel_y=self.kernel_y, method=self.method,
+            categorical=in_a, categorical_y=in_b, categorical_z=in_c,
+        ).pvalue  # fmt: skip
+
+    def columns(self, columns: tuple[int, ...]) -> tuple[Tensor, list[int]]:
+        """These columns, and the places of categorical ones among them."""
+        return self.data[:, columns], [place for place, column in enumerate(columns) if column in self.categories]
 
     def _conditioning(self, others: tuple[int, ...]) -> ConditioningSet:
-        return ConditioningSet(self.data[:, others], self._categories_among(others), generator_of(self.seed))
+        return ConditioningSet(*self.columns(others), self.generator())
 
     def _features(self, column: int, others: tuple[int, ...]) -> ConditionalFeatures:
-        categories = self._categories_among((column,))
-        return self.conditioning(others).features_of(self.data[:, [column]], categories, generator_of(self.seed))
+        return self.conditioning(others).features_of(*self.columns((column,)), self.generator())
 
     def _residuals(self, column: int, others: tuple[int, ...]) -> Tensor:
-        x, z = (Encoding(self.data[:, c], self._categories_among(c))(self.data[:, c]) for c in ((column,), others))
-        return residuals(x, z, generator_of(self.seed))
-
-    def _categories_among(self, columns: tuple[int, ...]) -> list[int]:
-        """The places of categorical columns among these."""
-        return [place for place, column in enumerate(columns) if column in self.categories]
+        (x, in_x), (z, in_z) = self.columns((column,)), self.columns(others)
+        return residuals(Encoding(x, in_x)(x), Encoding(z, in_z)(z), self.generator())

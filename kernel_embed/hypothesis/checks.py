@@ -3,7 +3,7 @@ r"""Reading and checking the input of tests, and encoding columns of any kind fo
 A real column is divided by its spread. A categorical one becomes one coordinate for each category, divided by
 :math:`(1 - \sum_c p_c^2)^{1/2}`, the root of their total variance, so that every column weighs the same. A squared
 exponential of these points is a product over columns: of real numbers the usual one, of categories
-:math:`\rho^{[a \neq b]}`, 1 where they agree and a constant below 1 where they do not.
+:math:`\rho^{[a \neq b]}`, 1 where they agree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gpytorch.kernels import Kernel, RBFKernel
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ..kernels import FeatureKernel
+from ..kernels import FeatureKernel, gram
+from ..kernels.gram import cross_evaluation, finite_values
 from ..runtime import ProgressBar, progress_bar
 from ..validation import check_dense, check_features
 
@@ -36,28 +37,23 @@ def read_samples(
 ) -> tuple[list[Tensor], tuple[int, ...]]:
     """Samples of the same columns as float64 tensors ``(n, d)`` on one device, and their categorical columns.
 
-    Samples are tensors, NumPy arrays, data frames or nested lists, by the names used in errors, with at least
-    ``minimum`` rows. Columns of text are categorical; their categories are numbered in sorted order.
+    Columns of text are categorical; their categories are numbered in sorted order.
     """
     tables = {name: _table(sample, name) for name, sample in samples.items()}
     text = _number_text(tables)
     raw = {name: table if isinstance(table, Tensor) else torch.from_numpy(table) for name, table in tables.items()}
-    checked = []
-    for name, tensor in raw.items():
-        x = check_features(tensor, name, integers_as=torch.float64).double()
-        if x.shape[0] < minimum:
-            raise ValueError(f"The test needs at least {minimum} rows in {name}, but it has {x.shape[0]}.")
-        checked.append(x)
-    widths = [x.shape[1] for x in checked]
-    if len(set(widths)) > 1:
-        counts = ", ".join(f"{width} in {name}" for width, name in zip(widths, raw, strict=True))
-        raise ValueError(
-            f"The samples have different numbers of columns: {counts}. Give all of them the same features."
-        )
+    checked = {name: check_features(x, name, integers_as=torch.float64).double() for name, x in raw.items()}
+    for name, x in checked.items():
+        if len(x) < minimum:
+            raise ValueError(f"The test needs at least {minimum} rows in {name}, but it has {len(x)}.")
+    if len({x.shape[1] for x in checked.values()}) > 1:
+        counts = ", ".join(f"{x.shape[1]} in {name}" for name, x in checked.items())
+        raise ValueError(f"The samples have different numbers of columns: {counts}. Give all the same features.")
     columns = categorical_columns(list(raw.values()), categorical)
     if text and categorical is False:
         raise TypeError(f"Columns {text} hold text, which is categorical. Leave categorical=False out.")
-    return [x.to(checked[0].device) for x in checked], tuple(sorted({*columns, *text}))
+    device = next(iter(checked.values())).device
+    return [x.to(device) for x in checked.values()], tuple(sorted({*columns, *text}))
 
 
 def _table(x: Tensor | ArrayLike, name: str) -> Tensor | NDArray[Any]:
@@ -161,14 +157,15 @@ def check_choice(value: str, choices: Sequence[str], name: str) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
 
 
-def check_gram(K: Tensor, kernel: Kernel) -> Tensor:
-    """``K`` in float64; raise where the kernel returned values that are not finite."""
-    if not bool(torch.isfinite(K).all()):
-        raise ValueError(
-            f"{type(kernel).__name__} returned {int((~torch.isfinite(K)).sum())} NaN or infinite values. "
-            "Check its hyperparameters and the scales of the features."
-        )
-    return K.detach().double()
+def finite_gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    """The Gram matrix in float64, without a gradient; raises if it is not finite."""
+    return finite_values(gram(kernel, x1, x2).detach().double(), kernel)
+
+
+def paired_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
+    """k(x1_i, x2_i) in float64, without a gradient; raises if a value is not finite."""
+    with cross_evaluation(kernel):
+        return finite_values(kernel(x1, x2, diag=True).detach().double(), kernel)
 
 
 def bar_of_test(steps: int, num_points: int, show: bool | None) -> ProgressBar:
@@ -179,8 +176,7 @@ def bar_of_test(steps: int, num_points: int, show: bool | None) -> ProgressBar:
 class Encoding(torch.nn.Module):
     """From columns to that space, for the pooled sample ``x`` (``(n, d)``) and its ``categorical`` columns.
 
-    It is not the encoder of tables, which keeps the units of numbers and puts all categories at the same distance: here
-    the scale of a category depends on its frequency, and a kernel on the columns contains the map as a module.
+    Unlike in the encoder of tables, the scale of a category depends on its frequency.
     """
 
     spread: Tensor
@@ -190,8 +186,7 @@ class Encoding(torch.nn.Module):
     def __init__(self, x: Tensor, categorical: Sequence[int] = ()) -> None:
         super().__init__()
         self.real = [j for j in range(x.shape[-1]) if j not in categorical]
-        self.columns: list[int] = []
-        """The column of each category."""
+        self.columns: list[int] = []  # the column of each category
         categories, scales = [x.new_zeros(0)], [x.new_zeros(0)]
         for j in categorical:
             values, counts = x[:, j].unique(return_counts=True)

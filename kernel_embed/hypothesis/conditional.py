@@ -3,29 +3,24 @@ r"""Tests of conditional independence of x and y given z.
 **Transforms**, the default: features of x and y with mean zero given z, compared by permutations among neighbors in z
 (:mod:`.transform_test`).
 
-**Residuals** (Flaxman et al.): regress x on z and y on z with Gaussian processes and test the residuals for
-independence by HSIC. The posterior mean of a Gaussian process is the conditional embedding of eq. (2), so both are
-fitted the same way, with the kernel learned by the evidence of x:
+**Residuals** (Flaxman et al.): the residuals of Gaussian-process regressions of x and y on z are tested for
+independence by HSIC. The posterior mean is the conditional embedding of eq. (2), its kernel learned by the evidence:
 
 .. math::  r = x - K_z A^{-1} x = n\lambda A^{-1} x, \qquad A = K_z + n\lambda I .
-
-It has the right level where x and y are functions of z plus noise independent of z; two noises whose *variances* depend
-on z are not independent, and are rejected.
 
 **Kernel** (Zhang et al., 2011). With :math:`\ddot x = (x, z)`, :math:`R = \varepsilon (K_z + \varepsilon I)^{-1}`,
 :math:`K = R K_{\ddot x} R` and :math:`L = R K_y R`,
 
 .. math::  T = \tfrac1n \operatorname{tr} K L \;\to\; \tfrac1n \sum_l \lambda_l \chi^2_1 ,
 
-λ the eigenvalues of :math:`K \circ L`, the Gram matrix of all products of a feature of one with a feature of the
-other. Their sum, its trace, and the sum of their squares, its squared norm, need no decomposition.
+λ the eigenvalues of :math:`K \circ L`. Their sum, its trace, and the sum of their squares, its squared norm, need no
+decomposition.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -35,12 +30,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding
-from ..kernels import gram, log_scaled, median_distance
+from ..kernels import log_scaled, median_distance
 from ..learning import fit
 from ..linalg import DenseSystem
 from ..objectives import ConditionalEvidence
 from ..validation import check_count, check_memory, generator_of
-from .checks import Categorical, Encoding, check_choice, check_gram, check_pairs, read_samples
+from .checks import Categorical, Encoding, check_choice, check_pairs, finite_gram, read_samples
 from .conditioning_set import ConditioningSet
 from .independence import independence_test
 from .kernel_choice import KernelChoice, choose_kernels
@@ -72,8 +67,7 @@ def conditional_independence_test(
     """Test whether ``x`` and ``y`` are independent given ``z``; without ``z``, :func:`independence_test`.
 
     No test of conditional independence has a level that holds for all distributions (Shah and Peters, 2020). The
-    default method returns a :class:`~kernel_embed.hypothesis.ConditionalTestResult`, which shows how well z predicts x
-    and y and whether the residuals still depend on z, and warns where the level may not hold.
+    default method warns where the level may not hold.
 
     Args:
         x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
@@ -92,7 +86,8 @@ def conditional_independence_test(
         progress: as in :func:`two_sample_test`, for ``method="residuals"`` and without ``z``.
 
     Returns:
-        p-value, statistic and, for the default method, diagnostics.
+        p-value, statistic and, as a :class:`~kernel_embed.hypothesis.ConditionalTestResult` for the default method,
+        diagnostics.
 
     Raises:
         TypeError: if a sample is not made of real numbers.
@@ -100,8 +95,7 @@ def conditional_independence_test(
             an option is unknown; or if ``method="transforms"`` is combined with a kernel.
 
     Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> z, a, b = torch.randn(3, 200, 1, generator=generator)
+        >>> z, a, b = torch.randn(3, 200, 1, generator=torch.Generator().manual_seed(0))
         >>> x, y = z + 0.5 * a, z.square() + 0.5 * b
         >>> independence_test(x, y, seed=0).pvalue < 0.01, conditional_independence_test(x, y, z, seed=0).pvalue > 0.05
         (True, True)
@@ -129,10 +123,10 @@ def conditional_independence_test(
         features_y = conditioning.features_of(y, columns_y, generator)
         return transform_test(features_x, features_y, conditioning, num_permutations, generator)
     # Categories become coordinates, so that regressions are on real numbers.
-    points = [Encoding(data, which)(data) for data, which in ((x, columns_x), (y, columns_y), (z, columns_z))]
+    a, b, c = (Encoding(data, which)(data) for data, which in ((x, columns_x), (y, columns_y), (z, columns_z)))
     if method == "kernel":
-        return _kernel_test(points, kernel, kernel_y, num_permutations, generator)
-    x, y = (residuals(data, points[2], generator) for data in points[:2])
+        return _kernel_test(a, b, c, kernel, kernel_y, num_permutations, generator)
+    x, y = residuals(a, c, generator), residuals(b, c, generator)
     inner = int(torch.randint(2**31, (), generator=generator))
     result = independence_test(x, y, kernel, num_permutations, inner, kernel_y=kernel_y, progress=progress)
     return dataclasses.replace(result, test="conditional independence test (residuals)")
@@ -152,8 +146,7 @@ def conditional_two_sample_test(
     """Test whether P(y | x) is the same in two samples: concept shift as opposed to covariate shift.
 
     With s the sample that a row comes from, P(y | x) is the same in both if and only if y and s are independent given
-    x. The test is that of :func:`kernel_embed.conditional_independence_test` by transforms. It has no power where the
-    two x have no values in common.
+    x, which is tested by transforms. There is no power where the two x have no values in common.
 
     Args:
         x: n rows of the first sample, ``(n, p)``.
@@ -165,21 +158,15 @@ def conditional_two_sample_test(
         categorical: the categorical columns of x; by default all where both x are integer or bool.
         categorical_y: those of y.
 
-    Returns:
-        p-value, statistic and diagnostics.
-
     Raises:
         TypeError: if a sample is not made of numbers.
         ValueError: if x and y have different numbers of rows, the two samples different columns, or
             ``num_permutations`` is below 1.
 
     Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> x, e, other_x, f = torch.randn(4, 100, 1, generator=generator)
-        >>> other_x = other_x + 0.5
-        >>> conditional_two_sample_test(x, x + 0.3 * e, other_x, other_x + 0.3 * f, seed=0).pvalue > 0.05
-        True
-        >>> conditional_two_sample_test(x, x + 0.3 * e, other_x, 0.5 * other_x + 0.3 * f, seed=0).pvalue < 0.01
+        >>> x, e, other_x, f = torch.randn(4, 100, 1, generator=torch.Generator().manual_seed(0))
+        >>> y, other_y = x + 0.3 * e, 0.5 * other_x + 0.3 * f
+        >>> conditional_two_sample_test(x, y, other_x, other_y, seed=0).pvalue < 0.01
         True
     """
     check_count("num_permutations", num_permutations)
@@ -190,7 +177,7 @@ def conditional_two_sample_test(
     generator = generator_of(seed)
     sizes = tuple(map(len, inputs))
     conditioning = ConditioningSet(torch.cat(inputs), columns_x, generator)
-    sample = torch.cat([torch.full((size, 1), float(s)) for s, size in enumerate(sizes)]).to(inputs[0])
+    sample = torch.arange(2).repeat_interleave(torch.tensor(sizes)).unsqueeze(-1).to(inputs[0])
     features_y = conditioning.features_of(torch.cat(targets), columns_y, generator)
     features_s = conditioning.features_of(sample, (0,), generator)
     result = transform_test(features_y, features_s, conditioning, num_permutations, generator)
@@ -219,9 +206,14 @@ def residuals(x: Tensor, z: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _kernel_test(
-    points: Sequence[Tensor], kernel: KernelChoice, kernel_y: KernelChoice, num_draws: int, generator: torch.Generator
+    x: Tensor,
+    y: Tensor,
+    z: Tensor,
+    kernel: KernelChoice,
+    kernel_y: KernelChoice,
+    num_draws: int,
+    generator: torch.Generator,
 ) -> KernelTestResult:
-    x, y, z = points
     n = len(x)
     check_memory(n, x, 1, MEMORY_REMEDY, matrices=7)
     xz = torch.cat([x, 0.5 * z], dim=1)
@@ -245,6 +237,6 @@ def _kernel_test(
 
 def _centred(kernel: Kernel, x: Tensor) -> Tensor:
     """HKH."""
-    K = check_gram(gram(kernel, x), kernel)
+    K = finite_gram(kernel, x)
     K = K - K.mean(dim=0, keepdim=True)
     return K - K.mean(dim=1, keepdim=True)

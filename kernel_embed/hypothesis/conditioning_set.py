@@ -10,21 +10,22 @@ Let :math:`\mathcal R` be the studentized residual of a regression on z (:mod:`.
     \text{transform:} &\quad c_k(U), \quad U = \hat F(r \mid z)
 
 **The probability transform.** With :math:`G_{ji} = 1\{r_j < r_i\} + \tfrac12 1\{r_j = r_i\}` the regression of column i
-of G on z without row i estimates the distribution function at r_i given z_i:
+of G on z without row i estimates the distribution function at r_i given z_i, for all i by one matrix product:
 
-.. math::  U_i = G_{ii} - \frac{[G - SG]_{ii}}{1 - S_{ii}} ,
+.. math::  U_i = G_{ii} - \frac{[G - SG]_{ii}}{1 - S_{ii}} .
 
-for all i by one matrix product. Kernel and η minimize the leave-one-out CRPS of the ranks, whose Karhunen–Loève
-expansion is :math:`c_k / k`. If the estimate is right, U is uniform and independent of z for any shape of the noise.
-The residuals of the normal scores of x replace x, so that the distribution depends little on z.
+Kernel and η minimize the leave-one-out CRPS of the ranks, whose Karhunen–Loève expansion is :math:`c_k / k`. If the
+estimate is right, U is uniform and independent of z for any shape of the noise. The residuals of the normal scores of x
+replace x, so that the distribution depends little on z.
 
 **Ties.** Where x has few values, U is anywhere between :math:`a = F(x- \mid z)` and :math:`b = F(x \mid z)`, and c_k is
-replaced by its mean over that interval, :math:`\sqrt2 (\sin \pi k b - \sin \pi k a) / \pi k (b - a)`, whose mean given
-z is zero too. A category is one coordinate for each value, minus its probability given z.
+replaced by its mean over that interval, :math:`\sqrt2 (\sin \pi k b - \sin \pi k a) / \pi k (b - a)`. A category is one
+coordinate for each value, minus its probability given z.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -65,13 +66,7 @@ class ConditionalFeatures(NamedTuple):
 
 
 class ConditioningSet:
-    r"""The conditioning variables z ``(n, p)``.
-
-    ``points`` are normal scores of the real columns and coordinates of the categories, in which neighbors are found;
-    ``smoothers`` the regressions on them, and on standardized values instead of scores; ``weights`` :math:`\psi(z)`,
-    the leading eigenvectors of a kernel of z times the roots of their eigenvalues, ``(n, r)``, which detect dependence
-    whose sign varies with z; ``constant`` the weight of the constant among them, the mean of that kernel.
-    """
+    """The conditioning variables z ``(n, p)``: where neighbors are found, regressions on z, and weights of the rows."""
 
     @torch.inference_mode()
     def __init__(self, z: Tensor, categories: Sequence[int], generator: torch.Generator) -> None:
@@ -84,9 +79,12 @@ class ConditioningSet:
             scores, standard = normal_scores(values), (values - values.mean(dim=0)) / values.std(dim=0)
             similar = bool((torch.nn.functional.cosine_similarity(scores, standard, dim=0) > SIMILAR).all())
             versions = [torch.cat([real, coordinates], dim=1) for real in ([scores] if similar else [scores, standard])]
+        # Regressions are on normal scores of the real columns, and on standardized values where these differ.
         self.versions = [version if version.shape[1] else z.new_zeros(len(z), 1) for version in versions]
         self.points = self.versions[0]
         self.smoothers = Smoothers(self.versions, generator)
+        # ψ(z), (n, r): the leading eigenvectors of a kernel of z times the roots of their eigenvalues; and the weight
+        # of the constant among them, the mean of that kernel
         self.weights = z.new_zeros(len(z), 0)
         p, ell = self.points.shape[1], LENGTHSCALES[WEIGHT_KERNEL]
         self.constant = math.pow(1.0 + 2.0 / (p * ell**2), -0.5 * p)
@@ -137,12 +135,8 @@ class ConditioningSet:
 
 def _products(parts: Sequence[Tensor]) -> Tensor:
     """Products of the first two features of one column with those of another."""
-    products = [
-        (a[:, :2].unsqueeze(-1) * b[:, :2].unsqueeze(-2)).flatten(1)
-        for i, a in enumerate(parts)
-        for b in parts[i + 1 :]
-    ]
-    return torch.cat(products, dim=1)
+    pairs = itertools.combinations(parts, 2)
+    return torch.cat([(a[:, :2].unsqueeze(-1) * b[:, :2].unsqueeze(-2)).flatten(1) for a, b in pairs], dim=1)
 
 
 def real_features(x: Tensor, smoothers: Smoothers, joint: Smoothers) -> ConditionalFeatures:
@@ -216,17 +210,16 @@ def normal_scores(x: Tensor) -> Tensor:
 def conditional_distribution(x: Tensor, smoother: Smoother) -> tuple[Tensor, Tensor]:
     """F(x_i− | z_i) and F(x_i | z_i) of a column ``(n,)``, each without row i."""
     n = len(x)
-    below, upto = torch.empty_like(x), torch.empty_like(x)
-    free = 1.0 - smoother.leverage
+    below, above = torch.empty_like(x), torch.empty_like(x)
     step = max(1, CHUNK // n)
     for start in range(0, n, step):
-        stop = min(start + step, n)
-        S, own = smoother.rows(start, stop), x[start:stop].unsqueeze(-1)
+        part = slice(start, min(start + step, n))
+        S, own = smoother.rows(part), x[part].unsqueeze(-1)
         # [G − SG]_ii with G_ii = 0 for the open end and 1 for the closed one
-        below[start:stop] = (S * (x < own)).sum(-1)
-        upto[start:stop] = 1.0 - (S * (x <= own)).sum(-1)
-    below, upto = below / free, 1.0 - upto / free
-    return below.clamp(0.0, 1.0), upto.clamp(0.0, 1.0)
+        below[part] = (S * (x < own)).sum(-1)
+        above[part] = 1.0 - (S * (x <= own)).sum(-1)
+    free = 1.0 - smoother.leverage
+    return (below / free).clamp(0.0, 1.0), (1.0 - above / free).clamp(0.0, 1.0)
 
 
 def karhunen_loeve(x: Tensor) -> Tensor:
@@ -238,8 +231,7 @@ def karhunen_loeve(x: Tensor) -> Tensor:
 def expected_cosines(x: Tensor, r: Tensor) -> Tensor:
     """The mean of c_k(F(x)) given z if x is its prediction plus noise independent of z, ``(n, k)``.
 
-    The prediction at row i is x_i − r_i, and the noise is any of :data:`NUM_NOISE_QUANTILES` quantiles of r. The
-    remainder depends little on z, however fast the prediction changes with z.
+    The prediction at row i is x_i − r_i, and the noise is any of :data:`NUM_NOISE_QUANTILES` quantiles of r.
     """
     levels = (torch.arange(NUM_NOISE_QUANTILES, dtype=x.dtype, device=x.device) + 0.5) / NUM_NOISE_QUANTILES
     prediction, place = (x - r).sort()  # sorted numbers are looked up faster

@@ -15,11 +15,11 @@ leaves the band anywhere with probability at most α. Where the kernel was chose
 uses the labels, the maximum is over all of these kernels too.
 
 **Rows.** :math:`\mathrm{MMD}_b^2 = \frac1n \sum_i w(x_i) - \frac1m \sum_j w(y_j)`, so that w(x_i)/n and −w(y_j)/m are
-the contributions of single rows; they sum to the statistic.
+the contributions of single rows.
 
 **Columns.** The statistic of every column alone, and that of all columns but one, on the scale of :mod:`.result`, with
-p-values corrected for the number of columns by the maximum again. A column that matters only together with others is
-not detected alone, but its absence reduces the statistic of the others.
+p-values corrected by the maximum again. A column that matters only together with others is not detected alone, but its
+absence reduces the statistic of the others.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels import gram
 from ..results import table
-from .checks import check_gram
+from .checks import finite_gram
 from .kernel_choice import kernels_by_rule
 from .mmd import STATISTICS, indicators, statistics
 from .result import ROUNDING, standardized
@@ -47,23 +46,12 @@ MEMORY = 2**26  # bytes of a block of the Gram matrix
 
 
 class ColumnDifference(NamedTuple):
-    """The part of one column in the difference of two samples.
-
-    Attributes:
-        name: of the column.
-        alone: the standardized statistic of this column alone.
-        pvalue: of this column alone, corrected for the number of columns.
-        without: the standardized statistic of all other columns; NaN if there are none.
-
-    Example:
-        >>> ColumnDifference("height", alone=5.1, pvalue=0.002, without=0.3).name
-        'height'
-    """
+    """The part of one column in the difference of two samples."""
 
     name: str
-    alone: float
-    pvalue: float
-    without: float
+    alone: float  # the standardized statistic of this column alone
+    pvalue: float  # of this column alone, corrected for the number of columns
+    without: float  # the standardized statistic of all other columns; NaN if there are none
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -77,14 +65,16 @@ class Differences:
         pvalues: of each point, corrected for the number of points, ``(t,)``.
         level: 1 − α of the band.
         rows: the contribution of each row to MMD², a pair of ``(n,)`` and ``(m,)``.
-        columns: the part of each column.
+        columns: for each column its ``name``; ``alone``, the standardized statistic of this column alone, with its
+            ``pvalue`` corrected for the number of columns; and ``without``, that of all other columns.
         samples: the two samples.
 
     Example:
         >>> import kernel_embed as ke
-        >>> result = ke.two_sample_test(torch.randn(40, 2), torch.randn(40, 2) + 2.0, "median", 99, seed=0)
-        >>> [column.name for column in result.differences().columns]
-        ['column 0', 'column 1']
+        >>> x, y = torch.randn(2, 40, 2, generator=torch.Generator().manual_seed(0))
+        >>> result = ke.two_sample_test(x, y + torch.tensor([0.0, 2.0]), "median", 99, seed=0)
+        >>> {column.name: round(column.pvalue, 3) for column in result.differences().columns}
+        {'column 0': 0.906, 'column 1': 0.001}
     """
 
     points: Tensor
@@ -143,7 +133,7 @@ def find_differences(
     for kernel in [*(other for other in result.kernels if other is not result.kernel), result.kernel]:
         parts = []
         for block in points.split(width):
-            K = check_gram(gram(kernel, block, pooled), kernel)
+            K = finite_gram(kernel, block, pooled)
             s = ((n + m) / (n * m)) ** 0.5 * K.std(-1)
             w = K @ A
             ratio = w.abs() / s.clamp_min(ROUNDING).unsqueeze(-1)
@@ -152,7 +142,7 @@ def find_differences(
     witness, s, ratio = torch.cat(parts, dim=1)
     c = largest.quantile(level, interpolation="higher")
     pvalues = (1.0 + (largest[1:] >= ratio.unsqueeze(-1) * (1.0 - 1e-9)).sum(-1)) / (1.0 + num_permutations)
-    own = torch.cat([check_gram(gram(kernel, block, pooled), kernel) @ A[:, 0] for block in pooled.split(width)])
+    own = torch.cat([finite_gram(kernel, block, pooled) @ A[:, 0] for block in pooled.split(width)])
     columns = _columns(result, pooled, E, generator)
     return Differences(points, witness, c * s, pvalues, level, (own[:n] / n, -own[n:] / m), columns, (x, y))
 

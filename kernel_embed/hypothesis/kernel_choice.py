@@ -1,9 +1,8 @@
 r"""The kernels of a test: given by the user, or learned without labels; and averages of kernels.
 
-By default a test uses the lengthscales at which the evidence has its maxima, and the median heuristic. The evidence
-(13) of the pooled sample does not depend on which point came from which sample (or which x goes with which y), so that
-a relabeling leaves the kernels unchanged and the test is exact without a held-out part of the data. The highest maximum
-need not be the scale at which samples differ, so all of them are used.
+The evidence (13) of the pooled sample does not depend on which point came from which sample (or which x goes with which
+y), so that a relabeling leaves the kernels unchanged and the test is exact without a held-out part of the data. The
+highest maximum of the evidence need not be the scale at which samples differ, so all of them are used.
 
 All statistics are linear in the Gram matrix (HSIC in each of its two), so that over draws k_s with weights w_s
 
@@ -56,7 +55,7 @@ ROUNDING = 1e-6  # the error of a sum of weights in single precision
 
 @runtime_checkable
 class HasKernelDraws(Protocol):
-    """An object with weighted kernels: a posterior, or a class of your own.
+    """An object with weighted kernels, such as a posterior or a class of your own.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -132,33 +131,29 @@ def kernels_by_rule(x: Tensor, rule: Rule, categorical: tuple[int, ...], generat
     encoding = Encoding(x, categorical)
     z = encoding(x)
     median, num_real = float(median_distance(z)), len(encoding.real)
-    maxima: list[float] = []
-    multiples: tuple[float, ...]
     if rule == "split":
-        multiples, how = SPLIT_MULTIPLES, "candidates for a split"
-    else:
-        if rule != "median" and num_real:
-            maxima = evidence_lengthscales(z[:, :num_real])
-        multiples = () if maxima and rule != "evidence+median" else (1.0,)
-        # For one categorical column all lengthscales give the same test.
-        if rule == "evidence+median" and (num_real or len(categorical) > 1):
-            multiples = MEDIAN_MULTIPLES
-        how = "median heuristic"
-        if rule == "best" and num_real:
-            maxima, how = maxima[:1], "highest evidence"
-        elif maxima:
-            how = "evidence" if len(maxima) == 1 else f"{len(maxima)} maxima of the evidence"
-            how += " and the median" if multiples else ""
+        kernels = tuple(encoding.kernel(multiple * median).requires_grad_(False) for multiple in SPLIT_MULTIPLES)
+        return Kernels(kernels, "candidates for a split", (None,) * len(kernels))
+    maxima = evidence_lengthscales(z[:, :num_real]) if rule != "median" and num_real else []
+    if rule == "best":
+        maxima = maxima[:1]
+    multiples: tuple[float, ...] = () if maxima else (1.0,)
+    # For one categorical column all lengthscales give the same test.
+    if rule == "evidence+median" and (num_real or len(categorical) > 1):
+        multiples = MEDIAN_MULTIPLES
+    how = "median heuristic"
+    if maxima:
+        how = "evidence" if len(maxima) == 1 else f"{len(maxima)} maxima of the evidence"
+        how = "highest evidence" if rule == "best" else how + " and the median" * bool(multiples)
     lengthscales = [*maxima, *(multiple * median for multiple in multiples)]
     kernels = tuple(encoding.kernel(lengthscale).requires_grad_(False) for lengthscale in lengthscales)
-    return Kernels(kernels, how, (*(None for _ in maxima), *(None if rule == "split" else m for m in multiples)))
+    return Kernels(kernels, how, (*(None for _ in maxima), *multiples))
 
 
 def evidence_lengthscales(z: Tensor) -> list[float]:
     """The lengthscales of all local maxima of the evidence of ``z`` (``(n, d)``), the highest first.
 
-    There are none where the evidence does not exist (copies of one point, points on a grid at every scale). Two groups
-    of points with standard deviation 1 around −20 and 20 have two: about 1 and 29.
+    There are none where the evidence does not exist: copies of one point, points on a grid at every scale.
     """
     with warnings.catch_warnings():
         # A few points without a gradient do not move the maxima.
@@ -190,23 +185,7 @@ def log_evidence(z: Tensor, lengthscales: NDArray[np.float64]) -> NDArray[np.flo
 
 
 class AverageKernel(Kernel):
-    """k̄ = Σ_s w_s k_s as a GPyTorch kernel without a batch dimension, for inputs ``(n, d)``.
-
-    Args:
-        draws: the kernels and their weights.
-
-    Raises:
-        TypeError: if a draw is not a GPyTorch kernel.
-        ValueError: if there is not one weight for each draw, or the weights are negative or do not sum to 1.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> batch = RBFKernel(batch_shape=torch.Size([2])).double()
-        >>> batch.lengthscale = torch.tensor([1.0, 2.0], dtype=torch.float64).reshape(2, 1, 1)
-        >>> average = AverageKernel(KernelDraws((batch,), (torch.tensor([0.25, 0.75], dtype=torch.float64),)))
-        >>> gram(average, torch.tensor([[0.0], [1.0]], dtype=torch.float64))[0, 1].detach()  # ¼ exp(−1/2) + ¾ exp(−1/8)
-        tensor(0.8135, dtype=torch.float64)
-    """
+    """k̄ = Σ_s w_s k_s as a GPyTorch kernel without a batch dimension, for inputs ``(n, d)``."""
 
     weights: Tensor
 
@@ -216,8 +195,8 @@ class AverageKernel(Kernel):
         if not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
             types = [type(kernel).__name__ for kernel in kernels]
             raise TypeError(f"kernel_draws() must return gpytorch kernels, not {types}.")
-        counts = [torch.Size(kernel.batch_shape).numel() for kernel in kernels]
         self.counts = [w.numel() for w in weights]
+        counts = [torch.Size(kernel.batch_shape).numel() for kernel in kernels]
         if counts != self.counts:
             raise ValueError(
                 f"kernel_draws() must return one weight for each draw: the kernels have {counts} draws, the weights "
@@ -233,11 +212,6 @@ class AverageKernel(Kernel):
         self.register_buffer("weights", flat)
 
     @property
-    def draws(self) -> KernelDraws:
-        """The kernels and their weights."""
-        return KernelDraws(tuple(self.kernels), self.weights.split(self.counts))
-
-    @property
     def batch_shape(self) -> torch.Size:
         """Empty: the draws are averaged."""
         return torch.Size()
@@ -251,10 +225,8 @@ class AverageKernel(Kernel):
     ) -> Tensor:
         """k̄ between rows."""
         if last_dim_is_batch or x1.dim() > 2 or x2.dim() > 2:
-            raise RuntimeError(
-                f"AverageKernel takes inputs of shape (n, d), not {tuple(x1.shape)} and {tuple(x2.shape)}."
-            )
-        parts = [_average(kernel, w.to(x1), x1, x2, diag) for kernel, w in zip(*self.draws, strict=True)]
+            raise RuntimeError(f"AverageKernel takes inputs (n, d), not {tuple(x1.shape)} and {tuple(x2.shape)}.")
+        parts = [_average(kernel, w.to(x1), x1, x2, diag) for kernel, w in zip(*draws_of(self), strict=True)]
         return torch.stack(parts).sum(0)
 
 
@@ -277,6 +249,6 @@ def _average(kernel: Kernel, weights: Tensor, x1: Tensor, x2: Tensor, diag: bool
 def draws_of(kernel: Kernel) -> KernelDraws:
     """The draws of an average; those of another kernel, one or a batch, have equal weights."""
     if isinstance(kernel, AverageKernel):
-        return kernel.draws
+        return KernelDraws(tuple(kernel.kernels), kernel.weights.split(kernel.counts))
     count = torch.Size(kernel.batch_shape).numel()
     return KernelDraws((kernel,), (torch.full((count,), 1.0 / count, dtype=torch.float64),))

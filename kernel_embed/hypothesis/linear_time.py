@@ -1,19 +1,17 @@
 r"""The linear-time statistic, for streams: every point is used once and dropped.
 
-From consecutive pairs of points, z_i = (x_{2i−1}, x_{2i}, y_{2i−1}, y_{2i}),
+From consecutive pairs of points,
 
 .. math::
-    h(z_i) &= k(x_{2i-1}, x_{2i}) + k(y_{2i-1}, y_{2i}) - k(x_{2i-1}, y_{2i}) - k(x_{2i}, y_{2i-1}) \\
-    \mathrm{MMD}_l^2 &= \frac1M \sum_{i=1}^M h(z_i) .
+    h_i &= k(x_{2i-1}, x_{2i}) + k(y_{2i-1}, y_{2i}) - k(x_{2i-1}, y_{2i}) - k(x_{2i}, y_{2i-1}) \\
+    \mathrm{MMD}_l^2 &= \frac1M \sum_{i=1}^M h_i .
 
-Where P = Q, x_{2i} and y_{2i} are exchangeable, and exchanging them turns h(z_i) into −h(z_i). So the statistic is as
+Where P = Q, x_{2i} and y_{2i} are exchangeable, and exchanging them turns h_i into −h_i. So the statistic is as
 likely as any
 
-.. math::  \frac1M \sum_i s_{ib}\, h(z_i), \qquad s_{ib} = \pm 1 \text{ by fair coins}, \quad b = 1, \dots, B,
+.. math::  \frac1M \sum_i s_{ib}\, h_i, \qquad s_{ib} = \pm 1 \text{ by fair coins}, \quad b = 1, \dots, B,
 
-and its rank among them is an exact p-value. Memory holds B sums, whatever the length of the stream. The p-value remains
-exact for a kernel learned without regard to which of two points is x and which y, such as by the evidence of the pooled
-sample.
+and its rank among them is an exact p-value. Memory holds B sums, whatever the length of the stream.
 """
 
 from __future__ import annotations
@@ -25,10 +23,9 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..kernels.gram import cross_evaluation
 from ..kernels.structure import check_columns
 from ..validation import check_count, generator_of
-from .checks import check_gram, read_samples
+from .checks import paired_values, read_samples
 from .kernel_choice import HasKernelDraws, unbatched_kernels
 from .result import ROUNDING, KernelTestResult, TestDecision, exceedance
 
@@ -37,15 +34,15 @@ SIGNS = 2**20  # random signs drawn at once
 
 
 class LinearTimeTwoSampleTest:
-    """A two-sample test of two streams, in constant memory where both have the same pace.
+    """An exact two-sample test of two streams, in constant memory where both have the same pace.
 
-    Points are used in pairs; a point without a partner is kept until it has one. The p-value is exact. Learn the kernel
-    on other data, such as the beginning of the stream, or without using which stream a point comes from.
+    Points are used in pairs; a point without a partner is kept until it has one. Learn the kernel on other data, such
+    as the beginning of the stream, or without using which stream a point comes from.
 
     Args:
         kernel: any GPyTorch kernel; a batch of kernels, or a posterior, is averaged over its draws.
         kernel_choice: how it was chosen, for the summary.
-        num_permutations: B, the number of random sign vectors. Every pair of points costs B additions.
+        num_permutations: B, the number of random sign vectors.
         seed: of the signs.
 
     Raises:
@@ -73,38 +70,26 @@ class LinearTimeTwoSampleTest:
         check_count("num_permutations", num_permutations)
         self._generator = generator_of(seed)
         self._sums, self._size = torch.zeros(1 + num_permutations, dtype=torch.float64), 0.0
-        self._waiting: list[Tensor | None] = [None, None]
+        self._waiting: list[list[Tensor]] = [[], []]  # of each stream, the points without a partner
 
     def update(self, x: Tensor | ArrayLike, y: Tensor | ArrayLike) -> LinearTimeTwoSampleTest:
         """Add the next points of both streams (any number of each); returns the test.
 
         Raises:
             TypeError: if a sample is not made of real numbers.
-            ValueError: if the samples have different columns, or others than the kernel takes, or values that are not
-                finite.
+            ValueError: if the samples have other columns than each other or the kernel, or values that are not finite.
         """
         samples, _ = read_samples({"x": x, "y": y}, False, minimum=1)
         check_columns(self.kernel, samples[0].shape[1])
-        streams = [
-            new if old is None else torch.cat([old, new]) for new, old in zip(samples, self._waiting, strict=True)
-        ]
-        used = 2 * (min(map(len, streams)) // 2)
-        self._waiting = [stream[used:].clone() for stream in streams]
+        first, second = (torch.cat([*old, new]) for old, new in zip(self._waiting, samples, strict=True))
+        used = 2 * (min(len(first), len(second)) // 2)
+        self._waiting = [[first[used:].clone()], [second[used:].clone()]]
+        x1, x2, y1, y2 = first[:used:2], first[1:used:2], second[:used:2], second[1:used:2]
         if used:
-            self._add(self.terms(streams[0][:used], streams[1][:used]).detach().cpu())
+            pairs = (x1, x2), (y1, y2), (x1, y2), (x2, y1)
+            same_x, same_y, cross1, cross2 = (paired_values(self.kernel, *pair) for pair in pairs)
+            self._add((same_x + same_y - cross1 - cross2).cpu())
         return self
-
-    def terms(self, x: Tensor, y: Tensor) -> Tensor:
-        """h(z_i) of consecutive pairs of rows: ``(M,)``.
-
-        Raises:
-            ValueError: if a kernel value is not finite.
-        """
-        x1, x2, y1, y2 = x[0::2], x[1::2], y[0::2], y[1::2]
-        with cross_evaluation(self.kernel):
-            values = [self.kernel(a, b, diag=True) for a, b in ((x1, x2), (y1, y2), (x1, y2), (x2, y1))]
-        same_x, same_y, cross1, cross2 = (check_gram(value, self.kernel) for value in values)
-        return same_x + same_y - cross1 - cross2
 
     def _add(self, h: Tensor) -> None:
         """Add Σ_i s_ib h_i, b = 0 as observed; each random byte holds the signs of eight b."""
@@ -124,11 +109,7 @@ class LinearTimeTwoSampleTest:
         return 2 * self.num_pairs, 2 * self.num_pairs
 
     def result(self) -> KernelTestResult:
-        """The result for all points so far.
-
-        Raises:
-            ValueError: if there are fewer than two pairs of points.
-        """
+        """The result for all points so far, at least two pairs."""
         kernels = (self.kernel,)
         return self.decision().result(KernelTestResult, LINEAR_TIME, kernels, self.kernel_choice, sizes=self.sizes)
 
@@ -136,8 +117,7 @@ class LinearTimeTwoSampleTest:
         """The rank of the statistic among those with random signs."""
         if self.num_pairs < 2:
             raise ValueError(
-                f"The linear-time test needs at least 4 points of each sample, but it has {2 * self.num_pairs}. "
-                "Call update(x, y) with more points first."
+                f"The linear-time test needs at least 4 points of each sample, but it has {2 * self.num_pairs}."
             )
         T = self._sums / self.num_pairs
         p = exceedance(T, ROUNDING * self._size / self.num_pairs)

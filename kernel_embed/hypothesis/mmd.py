@@ -15,23 +15,19 @@ for two,
            = \sum_g \tfrac1{n_g} e_g^\top K e_g - \tfrac1N 1^\top K 1 .
 
 With :math:`e \in \{0, 1\}^N` the indicator of a sample among the pooled points, all statistics follow from
+:math:`e^\top K e`, :math:`e^\top K \mathbf 1` and :math:`\mathbf 1^\top K \mathbf 1`. The indicators of all relabelings
+are the columns of E (N × C), so that :math:`e^\top K e` for all of them is the column sums of :math:`E \circ (K E)`.
+K is symmetric: only the blocks on and above its diagonal are formed, one at a time.
 
-.. math::  e^\top K e, \qquad e^\top K \mathbf 1, \qquad \mathbf 1^\top K \mathbf 1 .
-
-The indicators of all relabelings are the columns of E (N × C), so that :math:`e^\top K e` for all of them is the
-column sums of :math:`E \circ (K E)`. K is symmetric: only the blocks on and above its diagonal are formed, one at a
-time, each of at most :data:`MEMORY` bytes.
-
-Where k is an inner product of p features, K = ZZᵀ, the same forms are
+Where k is an inner product of p features, K = ZZᵀ, the same forms take O(NpC) instead of O(N²C), from blocks of Z:
 
 .. math::  e^\top K e = \lVert Z^\top e \rVert^2, \qquad e^\top K \mathbf 1 = (Z^\top e)^\top Z^\top \mathbf 1, \qquad
-           \lVert HKH \rVert^2 = \lVert Z^\top H Z \rVert^2 ,
-
-from blocks of rows of Z: O(NpC) instead of O(N²C), in memory that does not grow with N².
+           \lVert HKH \rVert^2 = \lVert Z^\top H Z \rVert^2 .
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -40,10 +36,11 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..kernels import explicit_features, gram, gram_diagonal
+from ..kernels import explicit_features, gram_diagonal
+from ..kernels.gram import finite_values
 from ..kernels.structure import has_explicit_features
 from ..runtime import ProgressBar
-from .checks import bar_of_test, check_gram
+from .checks import bar_of_test, finite_gram
 from .result import NullScale
 
 MEMORY = 2**27  # bytes of a block of the Gram matrix
@@ -76,20 +73,13 @@ class Statistic(NamedTuple):
     unbiased: bool = False
 
 
-def squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
-    """MMD_b² for every labeling, ``(C,)``."""
+def squared_mmd(forms: QuadraticForms, sizes: Sequence[int], unbiased: bool = False) -> Tensor:
+    """MMD_b² or MMD_u² for every labeling, ``(C,)``."""
     n, m = sizes
-    first, second = forms.within.unbind()
-    cross = forms.to_all[0] - first  # e₁ᵀK(1 − e₁)
-    return first / n**2 + second / m**2 - 2.0 * cross / (n * m)
-
-
-def unbiased_squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
-    """MMD_u² for every labeling, ``(C,)``."""
-    n, m = sizes
-    first, second = (forms.within - forms.diagonal).unbind()
-    cross = forms.to_all[0] - forms.within[0]
-    return first / (n * (n - 1)) + second / (m * (m - 1)) - 2.0 * cross / (n * m)
+    omitted = int(unbiased)  # MMD_u² omits i = j
+    first, second = (forms.within - omitted * forms.diagonal).unbind()
+    cross = forms.to_all[0] - forms.within[0]  # e₁ᵀK(1 − e₁)
+    return first / (n * (n - omitted)) + second / (m * (m - omitted)) - 2.0 * cross / (n * m)
 
 
 def between_samples(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
@@ -98,9 +88,13 @@ def between_samples(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
     return (forms.within / counts).sum(0) - forms.total / sum(sizes)
 
 
+def _mmd_factor(sizes: Sequence[int]) -> float:
+    return 1.0 / sizes[0] + 1.0 / sizes[1]
+
+
 STATISTICS = {
-    "biased": Statistic(squared_mmd, lambda sizes: 1.0 / sizes[0] + 1.0 / sizes[1]),
-    "unbiased": Statistic(unbiased_squared_mmd, lambda sizes: 1.0 / sizes[0] + 1.0 / sizes[1], unbiased=True),
+    "biased": Statistic(squared_mmd, _mmd_factor),
+    "unbiased": Statistic(functools.partial(squared_mmd, unbiased=True), _mmd_factor, unbiased=True),
 }
 """The statistics of two samples, by name."""
 BETWEEN_SAMPLES = Statistic(between_samples, lambda sizes: 1.0)
@@ -131,8 +125,7 @@ def statistics(
 def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """E of shape ``(N, k, 1 + B)``: which point belongs to which of k samples, first as observed, then relabeled.
 
-    For two samples only the first is marked, ``(N, 1, 1 + B)``; the second is its complement. E has the dtype of
-    ``like``, or bool where it would be too large.
+    For two samples only the first is marked, ``(N, 1, 1 + B)``. E has the dtype of ``like``, or bool if it is large.
     """
     N, stops = sum(sizes), np.cumsum(sizes).tolist()
     marked = stops[:1] if len(sizes) == 2 else stops
@@ -155,13 +148,10 @@ def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Gen
 
 
 def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> QuadraticForms:
-    """The forms of the points ``x`` and the indicators E (see :func:`indicators`), K a block at a time."""
+    """The forms of the points ``x`` and the indicators E (see :func:`indicators`)."""
     one = explicit_features(kernel, x[:1]) if has_explicit_features(kernel) else None
-    flat = E.reshape(len(E), -1)
-    if one is None or 2 * one.shape[-1] > len(x):
-        forms = gram_forms(kernel, x, flat, bar)
-    else:
-        forms = feature_forms(kernel, x, flat, one.shape[-1], bar)
+    by_features = one is not None and 2 * one.shape[-1] <= len(x)
+    forms = (_feature_forms if by_features else _gram_forms)(kernel, x, E.flatten(1), bar)
     within, to_all, diagonal, total, trace, _ = forms
     if E.shape[1] > 1:
         return forms._replace(**{name: getattr(forms, name).reshape(E.shape[1:]) for name in forms._fields[:3]})
@@ -173,15 +163,15 @@ def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> Q
     )
 
 
-def gram_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> QuadraticForms:
-    """The forms from blocks of the Gram matrix."""
+def _gram_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> QuadraticForms:
+    """From blocks of the Gram matrix."""
     E, N = E.to(x), len(x)
-    diagonal = check_gram(gram_diagonal(kernel, x), kernel)
+    diagonal = finite_values(gram_diagonal(kernel, x).detach().double(), kernel)
     within, sums, square = x.new_zeros(E.shape[1]), x.new_zeros(N), x.new_zeros(())
     rows = min(N, max(1, MEMORY // (x.element_size() * N)), max(BLOCK, N // 16))
     for start in range(0, N, rows):
         stop = min(start + rows, N)
-        K = check_gram(gram(kernel, x[start:stop], x[start:]), kernel)
+        K = finite_gram(kernel, x[start:stop], x[start:])
         own, rest = K[:, : stop - start], K[:, stop - start :]
         # Σ over the blocks (I, I), and twice those (I, J) with J > I
         product = own @ E[start:stop] + 2.0 * (rest @ E[stop:])
@@ -200,22 +190,19 @@ def centred_square(square: Tensor, sums: Tensor) -> Tensor:
     return (square - 2.0 / n * sums.square().sum(-1) + sums.sum(-1).square() / n**2).clamp_min(0.0)
 
 
-def feature_forms(kernel: Kernel, x: Tensor, E: Tensor, p: int, bar: ProgressBar) -> QuadraticForms:
-    """The forms from blocks of rows of the p features of ``kernel``."""
-    sums, total, second = x.new_zeros(p, E.shape[1]), x.new_zeros(p), x.new_zeros(p, p)
-    diagonal, trace = x.new_zeros(E.shape[1]), x.new_zeros(())
-    for start in range(0, len(x), FEATURE_ROWS):
-        Z = explicit_features(kernel, x[start : start + FEATURE_ROWS])
+def _feature_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> QuadraticForms:
+    """From blocks of rows of the features of ``kernel``."""
+    sums, total, second, diagonal, trace = (x.new_zeros(()) for _ in range(5))
+    for block, e in zip(x.split(FEATURE_ROWS), E.split(FEATURE_ROWS), strict=True):
+        Z, e = explicit_features(kernel, block), e.to(x)
         assert Z is not None
-        Z, e = check_gram(Z, kernel), E[start : start + FEATURE_ROWS].to(x)
+        Z = finite_values(Z.detach().double(), kernel)
         length = Z.square().sum(-1)
-        sums += Z.mT @ e
-        total += Z.sum(-2)
-        second += Z.mT @ Z
-        diagonal += length @ e
-        trace += length.sum()
+        sums = sums + Z.mT @ e
+        total = total + Z.sum(-2)
+        second = second + Z.mT @ Z
+        diagonal = diagonal + length @ e
+        trace = trace + length.sum()
         bar.update(len(e))
-    centred = second - total.unsqueeze(-1) * total / len(x)
-    return QuadraticForms(
-        sums.square().sum(0), total @ sums, diagonal, total.square().sum(), trace, centred.square().sum()
-    )
+    centred = (second - total.unsqueeze(-1) * total / len(x)).square().sum()
+    return QuadraticForms(sums.square().sum(0), total @ sums, diagonal, total.square().sum(), trace, centred)

@@ -6,19 +6,17 @@ With H = I − 11ᵀ/n and :math:`H K_z H = Q \Lambda Q^\top`, the regression of
            Y_i - \hat Y_{-i}(z_i) = \frac{[Y - SY]_i}{1 - S_{ii}}, \qquad
            \mathcal R[Y]_i = \frac{[Y - SY]_i}{\sqrt{1 - S_{ii}}} .
 
-The first is the leave-one-out residual, which selects the regression. Its variance grows with the leverage S_ii, and so
-with the distance of z_i from the others, whatever Y is: x and y would share it. The second, the studentized residual,
-has the variance of the noise everywhere if S is close to a projection, and is the residual that the tests use.
+The first is the leave-one-out residual, which selects kernel and η on a grid by its mean square. Its variance grows
+with the leverage S_ii, and so with the distance of z_i from the others, whatever Y is: x and y would share it. The
+second, the studentized residual, has the variance of the noise everywhere if S is close to a projection; the tests use
+it.
 
-Kernel and η are selected on a grid by the mean squared leave-one-out residual, from one
-:class:`~kernel_embed.linalg.ridge_path.RidgePath` for each kernel. A kernel is represented by its Nyström features at
-landmarks: all rows, or 100 + n/10 random ones if there are more, of which a pivoted Cholesky factorization keeps as
-many as the kernel needs.
+A kernel is represented by its Nyström features at landmarks: all rows, or 100 + n/10 random ones if there are more, of
+which a pivoted Cholesky factorization keeps as many as the kernel needs.
 
 **Permutations among neighbors.** The part of x and y that depends on z, but that a regression has missed, varies slowly
-with z. A permutation inside small blocks of neighbors preserves it and destroys the rest, so that it is not mistaken
-for dependence given z. The blocks come from splitting the rows repeatedly in two, at a random place along a random
-direction.
+with z. A permutation inside small blocks of neighbors preserves it and destroys the rest. The blocks come from
+splitting the rows repeatedly in two, at a random place along a random direction.
 """
 
 from __future__ import annotations
@@ -66,19 +64,13 @@ class Smoother(NamedTuple):
         fitted = (self.features * self.shrinkage) @ (self.features.mT @ Y)
         return (Y - fitted) / (1.0 - self.leverage).sqrt().unsqueeze(-1)
 
-    def rows(self, start: int, stop: int) -> Tensor:
+    def rows(self, part: slice) -> Tensor:
         """Rows of S."""
-        return 1.0 / len(self.features) + (self.features[start:stop] * self.shrinkage) @ self.features.mT
+        return 1.0 / len(self.features) + (self.features[part] * self.shrinkage) @ self.features.mT
 
 
 class Smoothers:
-    """Regressions on any of several versions of the points z, ``(n, p)`` each, with kernels of several lengthscales.
-
-    In addition to squared exponentials there are a rough kernel, for steps, and the linear one, for extrapolation. In
-    more than one dimension each lengthscale has two kernels: a squared exponential, and the mean of those of single
-    coordinates, which needs fewer rows for additive effects. With three to five coordinates every two have kernels of
-    their own, which need fewer rows for interactions of two.
-    """
+    """Regressions on any of several versions of the points z, ``(n, p)`` each, with the kernels of :func:`_grams`."""
 
     def __init__(self, versions: Sequence[Tensor], generator: torch.Generator) -> None:
         self.n, self.ridges = len(versions[0]), versions[0].new_tensor(RIDGES)
@@ -129,11 +121,7 @@ class Smoothers:
 
 
 def _factor(K: Tensor, landmarks: Tensor) -> Tensor:
-    """Z with ZZᵀ ≈ the Gram matrix of all rows, from its columns K ``(n, m)`` of the landmarks.
-
-    The pivoted Cholesky factorization adds the landmark with the largest residual variance until all are below
-    :data:`PIVOT`. Smooth kernels need few.
-    """
+    """Z with ZZᵀ ≈ the Gram matrix of all rows, from its columns K ``(n, m)`` of the landmarks."""
     from scipy.linalg.lapack import dpstrf
 
     L, pivots, rank, _ = dpstrf(K[landmarks].numpy(force=True), tol=PIVOT, lower=1)
@@ -150,8 +138,10 @@ def _pairs(p: int) -> list[tuple[int, int]]:
 
 
 def _grams(a: Tensor, b: Tensor) -> Tensor:
-    """exp(−|a − b|²/2pℓ²) for every ℓ, exp(−|a − b|/√p), aᵀb/p; in several dimensions also the means over coordinates
-    of exp(−(a_j − b_j)²/2ℓ²); in three to five, squared exponentials of two coordinates plus a tenth of that mean.
+    """exp(−|a − b|²/2pℓ²) for every ℓ; exp(−|a − b|/√p), for steps; aᵀb/p, for extrapolation.
+
+    In several dimensions also the means over coordinates of exp(−(a_j − b_j)²/2ℓ²), for additive effects; in three to
+    five, squared exponentials of two coordinates plus a tenth of that mean, for interactions of two.
     """
     p = a.shape[-1]
     ell = a.new_tensor(LENGTHSCALES)[:, None, None]
@@ -177,17 +167,13 @@ def _grams(a: Tensor, b: Tensor) -> Tensor:
 def block_size(n: int, p: int, freedom: float) -> int:
     """The smallest number of rows in a block, after regressions on z with these degrees of freedom.
 
-    The remainder of a regression with few degrees of freedom varies slowly with z, so that larger blocks preserve it,
-    too. Larger blocks permute more rows.
+    The remainder of a regression with few degrees of freedom varies slowly with z, so that larger blocks preserve it.
     """
     return min(max(int(n / (4.0 * p * freedom)), BLOCK), LARGEST)
 
 
 def local_permutations(z: Tensor, num_permutations: int, generator: torch.Generator, block_size: int = BLOCK) -> Tensor:
-    """Permutations ``(B, n)`` of the rows of ``z`` (``(n, p)``) inside blocks of neighbors.
-
-    Where z has few distinct rows, equal rows form the blocks.
-    """
+    """Permutations ``(B, n)`` of the rows of ``z`` (``(n, p)``) inside blocks of neighbors, or of equal rows."""
     n = len(z)
     if is_grouped(z):
         blocks = z.unique(dim=0, return_inverse=True)[1].unsqueeze(0).numpy(force=True)
@@ -211,10 +197,7 @@ def is_grouped(z: Tensor) -> bool:
 
 
 def partitions(z: Tensor, count: int, generator: torch.Generator, block_size: int = BLOCK) -> NDArray[np.int64]:
-    """The block of each row, ``(count, n)``, in random partitions into blocks of neighbors.
-
-    A block has at least ``block_size`` rows, and fewer than twice as many.
-    """
+    """The block of each row, ``(count, n)``, in random partitions into blocks of s to 2s − 1 rows, s the block size."""
     n, p = z.shape
     points = z.numpy(force=True)
     line = np.arange(count)[:, None]

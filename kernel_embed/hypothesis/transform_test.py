@@ -8,11 +8,8 @@ the mean of :math:`\phi_k(x)\, \phi_l(y)\, \psi(z)` is zero for every ψ, and
 
 over k l ≤ 8 is small. With ψ = 1 alone (c = 1) and one feature, the residual, it is the generalized covariance measure
 (Shah and Peters, 2020); with ψ the weighted one (Scheidegger et al., 2022); with the transforms a test of the partial
-copula; ψ detects dependence that averages out over z. The largest of five such statistics, on one scale, is compared
-with that of permutations of y among neighbors in z (:mod:`.smoothers`).
-
-It suffices that one of x and y is predicted well: a feature of x that is independent of z has mean zero whatever
-function of z remains in that of y.
+copula. The largest of five such statistics, on one scale, is compared with that of permutations of y among neighbors in
+z (:mod:`.smoothers`).
 """
 
 from __future__ import annotations
@@ -65,24 +62,12 @@ class LevelWarning(UserWarning):
 
 
 class Diagnosis(NamedTuple):
-    """The quality of the regressions of one variable on z.
+    """The quality of the regressions of one variable on z."""
 
-    Attributes:
-        explained: the share of the leave-one-out CRPS that z explains.
-        uniform: a p-value for uniform transforms, by Kolmogorov's distribution; the least over columns.
-        independent: a p-value for transforms that are independent of z, by a gamma approximation.
-        ties: the largest share of values of a column that repeat another.
-
-    Example:
-        >>> from kernel_embed.hypothesis import Diagnosis
-        >>> Diagnosis(explained=0.4, uniform=0.3, independent=0.6, ties=0.0).explained
-        0.4
-    """
-
-    explained: float
-    uniform: float
-    independent: float
-    ties: float
+    explained: float  # the share of the leave-one-out CRPS that z explains
+    uniform: float  # a p-value for uniform transforms, by Kolmogorov's distribution; the least over columns
+    independent: float  # a p-value for transforms that are independent of z, by a gamma approximation
+    ties: float  # the largest share of values of a column that repeat another
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -91,17 +76,18 @@ class ConditionalTestResult(KernelTestResult):
 
     Attributes:
         names: of the statistics, in the order of ``statistics`` and ``pvalues``.
-        diagnostics: of ``"x"`` and ``"y"``: how well z predicts them, and what remains.
+        diagnostics: of ``"x"`` and ``"y"``: ``explained``, the share of the leave-one-out CRPS that z explains;
+            ``uniform`` and ``independent``, p-values for transforms that are uniform and independent of z; and
+            ``ties``, the largest share of values of a column that repeat another.
         transforms: U of x and of y, ``(n, d)`` and ``(n, d')``.
         warnings: reasons why the level may not hold.
 
     Example:
         >>> import kernel_embed as ke
-        >>> z = torch.randn(60, 1)
-        >>> x, y = z + torch.randn(60, 1), z + torch.randn(60, 1)
-        >>> result = ke.conditional_independence_test(x, y, z, num_permutations=99, seed=0)
-        >>> sorted(result.diagnostics)
-        ['x', 'y']
+        >>> z, a, b = torch.randn(3, 60, 1, generator=torch.Generator().manual_seed(0))
+        >>> result = ke.conditional_independence_test(z + a, z + b, z, num_permutations=99, seed=0)
+        >>> round(result.diagnostics["x"].explained, 2), result.warnings
+        (0.41, ())
     """
 
     names: tuple[str, ...] = ()
