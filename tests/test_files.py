@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import json
 import operator
 import os
 import pathlib
@@ -10,6 +11,8 @@ import pickle
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import gpytorch
 import numpy as np
@@ -17,13 +20,17 @@ import pytest
 import torch
 
 import kernel_embed as ke
+from kernel_embed import __version__
 from kernel_embed.archive import load_checkpoint, save_checkpoint
 from kernel_embed.files import write_whole
 from kernel_embed.lab.compare.comparison import Settings, compare_tables
 from kernel_embed.lab.compare.report import cache_path, read_cache
 from kernel_embed.lab.compare.tables import read_user_table, table_of
+from kernel_embed.lab.compare.tasks import CLASSIFICATION, calibration_error
+from kernel_embed.lab.datasets import paper_folds
 from kernel_embed.lab.papers.hsu2018_pixels import draw as draw_pixels
-from kernel_embed.results import Results
+from kernel_embed.lab.runner import Case, Skip, finished, run_cases
+from kernel_embed.results import Results, column, decimal, standard_error, table
 
 from .conftest import make_problem
 
@@ -239,3 +246,214 @@ def test_killed_searches_and_commands_resume_and_two_at_once_do_not_mix(tmp_path
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     print(f"so many kills met each at work: {done.stdout}")  # shown with -s
+
+
+# --- records of results -----------------------------------------------------------------------------------------------
+
+
+def test_records_are_found_again(tmp_path):
+    path = tmp_path / "deep" / "results.json"
+    results = Results(path, ("name", "fold"))
+    results.add({"name": "a", "fold": 0, "value": 1.5})
+    again = Results(path, ("name", "fold"))
+    assert not again.find({"name": "a", "fold": 1})
+    (written,) = json.loads(path.read_text())
+    assert written.pop("checksum")
+    assert written == {"name": "a", "fold": 0, "value": 1.5, "version": __version__}
+    assert again.find({"name": "a", "fold": 0})[0]["value"] == 1.5
+    assert [p.name for p in path.parent.iterdir()] == ["results.json"], "no half-written file is left"
+
+
+HOSTILE = {
+    "text": "{not json",
+    "no list": '{"a": 1}',
+    "no records": "[1, 2]",
+    "nested": '[{"name": {"a": 1}}]',
+    "a list as a value": '[{"version": [1]}]',
+    "deep": "[" * 200_000,
+    "deep objects": '{"a":' * 200_000,
+    "a name twice": '[{"name": "a", "name": "b"}]',
+    "many digits": '[{"name": ' + "9" * 10_000 + "}]",
+    "half": '[{"name": "a", "val',
+    "not UTF-8": b"[\xff\xfe]",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_holds_no_records_is_refused_with_its_name(tmp_path, name):
+    path, content = tmp_path / "results.json", HOSTILE[name]
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=r"results\.json is not (JSON|a list of records)"):
+        Results(path, ("name",))
+
+
+def test_a_changed_byte_of_a_record_is_found(tmp_path):
+    path = tmp_path / "results.json"
+    Results(path, ("name",)).extend([{"name": "a", "value": 1.5}, {"name": "b", "value": 2.5}])
+    text = path.read_text()
+    path.write_text(text.replace("2.5", "2.9"))
+    with pytest.raises(ValueError, match=r"Record 1 of .*results\.json is damaged: its checksum"):
+        Results(path, ("name",))
+    path.write_text(text.replace('"checksum"', '"old"').replace("2.5", "2.9"))
+    assert Results(path, ("name",)).records[1]["value"] == 2.9, "records of one's own have no checksum"
+
+
+def test_the_file_is_json_for_every_tool_and_pipes_are_not_read(tmp_path):
+    path = tmp_path / "results.json"
+    Results(path, ("name",)).add({"name": "a", "value": float("nan"), "other": float("-inf")})
+    assert json.loads(path.read_text(), parse_constant=pytest.fail)[0]["value"] is None
+    assert np.isnan(column(Results(path, ("name",)).records, "value")).all()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(ValueError, match="pipe is not a file"):
+            Results(tmp_path / "pipe", ("name",))
+
+
+def test_another_version_is_refused_and_an_interrupted_write_leaves_the_old_file(tmp_path):
+    path, old = tmp_path / "results.json", '[{"name": "a", "version": "0.0.1"}]'
+    path.write_text(old)
+    with pytest.raises(ValueError, match=r"0\.0\.1.*another --out"):
+        Results(path, ("name",))
+
+    def interrupted(file):
+        file.write("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, interrupted, "w")
+    assert path.read_text() == old
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_runs_that_share_a_file_keep_each_others_records(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text("[]")
+
+    def run(name):
+        results = Results(path, ("name", "fold"))
+        for fold in range(20):
+            results.add({"name": name, "fold": fold})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, "abcd"))
+    kept = {(record["name"], record["fold"]) for record in json.loads(path.read_text())}
+    assert kept == {(name, fold) for name in "abcd" for fold in range(20)}
+    assert len(json.loads(path.read_text())) == 80, "each once"
+
+
+def test_table_aligns_columns():
+    lines = table(["a", "b"], [["long", "1"], ["x", "22"]]).splitlines()
+    assert lines == ["a      b", "----  --", "long   1", "x     22"]
+
+
+def test_standard_and_calibration_errors_by_hand():
+    values = np.array([1.0, 2.0, 4.0, 7.0])
+    assert standard_error(values) == pytest.approx(np.std(values, ddof=1) / 2)
+    assert standard_error(values[:1]) == 0.0
+    confidence, correct = np.array([0.55, 0.65, 0.95, 0.95]), np.array([True, False, True, True])
+    expected = (abs(0.55 - 1) + abs(0.65 - 0) + 2 * abs(0.95 - 1)) / 4
+    assert calibration_error(confidence, correct) == pytest.approx(expected)
+
+
+class _Constant:
+    """Predicts class 'a' with probability 0.8, and has never seen class 'c'."""
+
+    def fit(self, x, y):
+        self.classes_ = np.array(["a", "b"])
+        return self
+
+    def predict(self, x):
+        return np.full(len(x), "a")
+
+    def predict_proba(self, x):
+        return np.tile([0.8, 0.2], (len(x), 1))
+
+
+def test_scores_of_classes_by_hand():
+    x = np.zeros((4, 1))
+    split = x, np.array(["a", "b", "a", "b"]), x[:3], np.array(["a", "b", "c"])
+    record = CLASSIFICATION.measure(_Constant, split, np.array(["a", "b", "c"])).record
+    assert record["accuracy"] == pytest.approx(1 / 3)
+    assert record["nll"] == pytest.approx(-(np.log(0.8) + np.log(0.2) + np.log(1e-15)) / 3)
+    assert record["brier"] == pytest.approx((0.04 + 0.04 + 2 * 0.64 + 0.64 + 0.04 + 1.0) / 3)
+
+
+def test_paper_folds_scale_and_cover_every_row_once():
+    x = np.arange(40.0).reshape(20, 2)
+    x[:, 1] = 3.0
+    folds = list(paper_folds(x, np.arange(20)))
+    assert sorted(np.concatenate([y_test for *_, y_test in folds])) == list(range(20))
+    for x_train, *_ in folds:
+        assert x_train.min() >= 0.0
+        assert x_train.max() <= 1.0
+        assert (x_train[:, 1] == 0.0).all(), "a constant column becomes zero, not NaN"
+
+
+@pytest.mark.parametrize("value", [1.0, -2.0, 54321.7, 999999.0, 0.05, -0.000123456, 99995.0, 1.5e-7, 3e12, 0.0, 1 / 3])
+def test_numbers_for_readers_keep_four_digits(value):
+    text = decimal(value)
+    assert float(text.replace(",", "")) == float(f"{value:.4g}")
+    assert ("e" in text) == (value != 0.0 and not 1e-4 <= abs(value) < 1e9)
+    assert not text.endswith(".")
+
+
+def power(base, exponent):
+    if base == 0:
+        raise ZeroDivisionError("no\nmore")
+    return [{"exponent": e, "value": base**e} for e in range(exponent)]
+
+
+def cases(bases, calls=None):
+    def run(base):
+        calls.append(base)
+        return power(base, 2)
+
+    return [Case({"base": base}, partial(power, base, 2) if calls is None else partial(run, base)) for base in bases]
+
+
+def test_cases_with_records_are_not_run_again_and_failures_are_records(tmp_path):
+    path, calls = tmp_path / "results.json", []
+    outcome = run_cases(cases([2, 0, 3], calls), Results(path, ("base", "exponent")))
+    assert outcome == ([], ["0: ZeroDivisionError: no"])
+    before = path.read_bytes()
+    results = Results(path, ("base", "exponent"))
+    assert [r["value"] for r in finished(results.records)] == [1, 2, 1, 3]
+    assert run_cases(iter(cases([3, 0, 2], calls)), results, total=3) == ([], [])
+    assert calls == [2, 0, 3]
+    assert path.read_bytes() == before
+
+
+def test_other_exceptions_stop_a_run_and_keep_what_was_finished(tmp_path):
+    path = tmp_path / "results.json"
+    with pytest.raises(ZeroDivisionError):
+        run_cases(cases([2, 0, 3]), Results(path, ("base",)), failures=(ValueError,))
+    assert {r["base"] for r in json.loads(path.read_text())} == {2}
+
+
+def test_jobs_give_the_records_of_one_process():
+    one, two = Results(None, ("base",)), Results(None, ("base",))
+    assert run_cases(cases([2, 0, 3]), one) == run_cases(cases([2, 0, 3]), two, jobs=2)
+    assert one.records == two.records
+
+
+def test_skipped_cases_and_those_after_the_time_run_next_time():
+    def missing():
+        raise Skip("not installed")
+
+    results = Results(None, ("base",))
+    assert run_cases([Case({"base": 1}, missing, label="one")], results).skipped == ["one: not installed"]
+    run_cases(cases([2, 3]), results, seconds=0.0)
+    assert {r["base"] for r in results.records} == {2}
+
+
+def test_cases_that_another_run_finished_meanwhile_are_not_run(tmp_path):
+    path, calls = tmp_path / "results.json", []
+    results = Results(path, ("base", "exponent"))
+
+    def during():
+        run_cases(cases([2]), Results(path, ("base", "exponent")))
+        return power(1, 2)
+
+    run_cases([Case({"base": 1}, during), *cases([2, 3], calls)], results)
+    assert calls == [3]
+    assert [r["base"] for r in json.loads(path.read_text())] == [1, 1, 2, 2, 3, 3]

@@ -10,7 +10,6 @@ from linear_operator.utils.errors import NanError
 from linear_operator.utils.warnings import NumericalWarning
 
 from kernel_embed.embeddings import empirical, empirical_embedding, slopes
-from kernel_embed.kernels.classes import MahalanobisKernel
 
 from ..bayesian_kernels import rbf, shaken
 
@@ -94,30 +93,6 @@ def test_some_rows_and_other_points(x):
     elsewhere = empirical_embedding(kernel, x, x + 1e-9)
     torch.testing.assert_close(elsewhere.log_slope, whole.log_slope, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(elsewhere.mean, whole.mean)
-
-
-@pytest.mark.parametrize("make", [RADIAL["ard"], RADIAL["matern 5/2"], lambda: MahalanobisKernel(2)])
-def test_gradcheck_in_the_parameters(make, x):
-    kernel = shaken(make())
-    names = [name for name, _ in kernel.named_parameters()]
-
-    def value(*parameters):
-        embedded = torch.func.functional_call(
-            _Callable(kernel, x), {f"kernel.{n}": p for n, p in zip(names, parameters, strict=True)}, ()
-        )
-        return embedded.mean, embedded.log_slope
-
-    inputs = [p.detach().clone().requires_grad_() for p in kernel.parameters()]
-    assert torch.autograd.gradcheck(value, inputs)
-
-
-class _Callable(torch.nn.Module):
-    def __init__(self, kernel, x):
-        super().__init__()
-        self.kernel, self.x = kernel, x
-
-    def forward(self):
-        return empirical_embedding(self.kernel, self.x)
 
 
 def test_underflow_is_a_finite_logarithm():

@@ -5,10 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RFFKernel
 from sklearn.kernel_ridge import KernelRidge
 
 import kernel_embed as ke
 from kernel_embed.embeddings import clip_normalize
+from kernel_embed.objectives import calibrate
+from kernel_embed.scale import accumulate
 
 from .. import oracles
 from ..conftest import named_kernels, rbf
@@ -124,3 +127,141 @@ def test_single_precision_agrees_with_double(problem):
     ]
     assert p[0].dtype == torch.float32
     torch.testing.assert_close(p[0].double(), p[1], rtol=1e-3, atol=1e-4)
+
+
+# --- calibrated embeddings --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def conditioned():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, dtype=torch.float64, generator=generator)
+    y = (x[:, 0] + 0.5 * torch.randn(60, dtype=torch.float64, generator=generator) > 0).long() + (x[:, 1] > 1).long()
+    return ke.MulticlassEmbedding(RBFKernel().double(), 3, 0.01).condition(x, y)
+
+
+def test_probabilities_are_those_of_the_calibration(conditioned):
+    calibrated = conditioned.calibrated()
+    calibration = calibrate(conditioned.leave_one_out(), conditioned.Y)
+    x = conditioned.x[:7] + 0.1
+    torch.testing.assert_close(calibrated.probabilities(x), calibration.probabilities(conditioned.mean(x)))
+    torch.testing.assert_close(calibrated.leave_one_out(), calibration.probabilities(conditioned.leave_one_out()))
+    assert torch.equal(calibrated.predict(x), calibrated.probabilities(x).argmax(-1))
+
+
+def test_probabilities_are_those_of_the_classifier(conditioned):
+    x, y = conditioned.x.numpy(), conditioned.y.numpy()
+    classifier = ke.MulticlassEmbeddingClassifier(RBFKernel().double(), max_evaluations=5).fit(x, y)
+    calibrated = classifier.conditioned_.calibrated()
+    np.testing.assert_allclose(
+        calibrated.probabilities(torch.as_tensor(x[:5])).numpy(), classifier.predict_proba(x[:5]), rtol=1e-8
+    )
+
+
+@pytest.mark.parametrize("kernel", [RBFKernel, LinearKernel], ids=["dense", "features"])
+def test_the_band_is_that_of_a_gaussian_process_by_loops(conditioned, kernel):
+    """20,000 draws each way: limits agree to 0.02, about four standard errors of a quantile."""
+    x, kernel = conditioned.x, kernel().double()
+    calibrated = ke.MulticlassEmbedding(kernel, 3, 0.01).condition(x, conditioned.y).calibrated()
+    points = torch.tensor([[0.3, -0.2], [2.5, 2.5]], dtype=torch.float64)
+    lower, upper = calibrated.band(points, coverage=0.8, num_draws=20_000)
+    with torch.no_grad():
+        K, crosses, variances = kernel(x).numpy(), kernel(points, x).numpy(), kernel(points, diag=True).numpy()
+    A = K + 60 * 0.01 * np.eye(60)
+    Y, rng = conditioned.Y.numpy(), np.random.default_rng(5)
+    for i, k in enumerate(crosses):
+        v = variances[i] - k @ np.linalg.solve(A, k)
+        s = np.sqrt(v * np.array([Y[:, c] @ np.linalg.solve(A, Y[:, c]) / 60 for c in range(3)]))
+        draws = k @ np.linalg.solve(A, Y) + s * rng.standard_normal((20_000, 3))
+        p = calibrated.calibration.probabilities(torch.as_tensor(draws)).numpy()
+        np.testing.assert_allclose(lower[i], np.quantile(p, 0.1, axis=0), atol=0.02)
+        np.testing.assert_allclose(upper[i], np.quantile(p, 0.9, axis=0), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"coverage": 1.0}, {"coverage": 0.0}, {"coverage": "0.9"}, {"num_draws": 0}, {"seed": 1.5}]
+)
+def test_wrong_settings_are_named(conditioned, setting):
+    with pytest.raises((ValueError, TypeError), match="Expected"):
+        conditioned.calibrated().band(conditioned.x[:2], **setting)
+
+
+# --- rows that come later ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(30, 2, dtype=torch.float64, generator=generator)
+    return (
+        x,
+        (x[:, 0] > 0).long() + (x[:, 1] > 1).long(),
+        torch.rand(30, dtype=torch.float64, generator=generator) + 0.5,
+    )
+
+
+def embedding_of(kernel, regularization):
+    embedding = ke.MulticlassEmbedding(kernel, 3).double()
+    embedding.regularization = regularization  # in double precision
+    return embedding
+
+
+KERNELS = {
+    "dense": lambda: MaternKernel(nu=1.5),
+    "features": lambda: LinearKernel() + LinearKernel(),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_an_updated_embedding_is_that_of_all_rows(data, name, weighted):
+    x, y, w = data
+    old = w[:20].sum().item() if weighted else 20.0
+    total = w.sum().item() if weighted else 30.0
+    torch.manual_seed(0)
+    kernel = KERNELS[name]()
+    first = embedding_of(kernel, 0.05).condition(x[:20], y[:20], w[:20] if weighted else None)
+    updated = first.updated(x[20:], y[20:], w[20:] if weighted else None)
+    whole = embedding_of(kernel, 0.05 * old / total).condition(x, y, w if weighted else None)
+    torch.testing.assert_close(updated.mean(x), whole.mean(x), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(updated.leave_one_out(), whole.leave_one_out(), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(updated.regularization, whole.regularization)
+    assert (first.num_data, updated.num_data) == (20, 30)
+
+
+def test_soft_labels_join_class_numbers(data):
+    x, y, _ = data
+    soft = torch.nn.functional.one_hot(y[20:], 3).double()
+    first = embedding_of(RBFKernel(), 0.05).condition(x[:20], y[:20])
+    torch.testing.assert_close(first.updated(x[20:], soft).mean(x), first.updated(x[20:], y[20:]).mean(x))
+
+
+def test_real_targets_grow_too(data):
+    x, _, _ = data
+    first = ke.ConditionalEmbedding(RBFKernel().double(), 0.05).condition(x[:20], x[:20, 0])
+    updated = first.updated(x[20:], x[20:, 0])
+    whole = ke.ConditionalEmbedding(RBFKernel().double(), 0.05 * 20 / 30).condition(x, x[:, 0])
+    torch.testing.assert_close(updated.quantile(0.3, x), whole.quantile(0.3, x), rtol=1e-6, atol=1e-8)
+
+
+def test_sums_grow_and_old_predictors_stay(data):
+    x, y, _ = data
+    embedding = embedding_of(RFFKernel(8, num_dims=2), 0.05)
+    statistics = accumulate(embedding, x[:20], y[:20])
+    first = statistics.condition()
+    before, G = first.mean(x), first.statistics.G
+    updated = first.updated(x[20:], y[20:])
+    statistics.update(x[20:], y[20:])
+    embedding.regularization = 0.05 * 20 / 30
+    torch.testing.assert_close(updated.mean(x), accumulate(embedding, x, y).condition().mean(x), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(first.mean(x), before, rtol=0, atol=0)
+    torch.testing.assert_close(first.statistics.G, G, rtol=0, atol=0)
+
+
+def test_wrong_rows_are_rejected(data):
+    x, y, _ = data
+    first = embedding_of(RBFKernel(), 0.05).condition(x[:20], y[:20])
+    with pytest.raises(ValueError, match="Expected"):
+        first.updated(x[20:, :1], y[20:])
+    with pytest.raises(ValueError, match="Expected class numbers"):
+        first.updated(x[20:], y[20:] + 7)

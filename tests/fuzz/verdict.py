@@ -12,6 +12,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 
+import gpytorch
+import linear_operator
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
@@ -83,6 +85,13 @@ def settings_of_process() -> dict[str, object]:
         "default dtype": torch.get_default_dtype(),
         "threads": torch.get_num_threads(),
         "gradients": torch.is_grad_enabled(),
+        "denormal numbers": torch.tensor(1e-320, dtype=torch.float64).mul(1.0).item(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "max_cholesky_size": linear_operator.settings.max_cholesky_size.value(),
+        "debug": gpytorch.settings.debug.on(),
+        "fast computations": linear_operator.settings.fast_computations.log_prob.on(),
+        "jitter": linear_operator.settings.cholesky_jitter.value(torch.float64),
+        "NumPy's errors": np.geterr(),
         "open files": [number for number in OPEN_FILES if _is_open(number)],
     }
 

@@ -80,16 +80,6 @@ def test_a_seed_is_honoured_and_the_hosts_random_numbers_are_left_alone():
     assert kernel.raw_lengthscale.dtype == torch.float32, "the caller's kernel is left alone"
 
 
-def test_exact_whatever_the_kernel_is_learned_from():
-    """Swapping who is x and who is y swaps nothing else: the pooled sample is all that the kernel sees."""
-    x, y = clusters(60, 0.3)
-    chosen = [
-        sorted(k.lengthscale.item() for k in choose_kernels(torch.cat(pair), None, (), generator_of(0)).kernels)
-        for pair in ((x, y), (y, x))
-    ]
-    assert chosen[0] == pytest.approx(chosen[1], rel=1e-3)
-
-
 def test_categories():
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randint(0, 3, (80, 1), generator=generator) for _ in range(2))

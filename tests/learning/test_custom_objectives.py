@@ -58,12 +58,6 @@ def test_a_call_refuses_the_same() -> None:
         Rows()(embedding, x, torch.arange(8) % 2)
 
 
-def test_a_batch_of_kernels_has_a_value_for_each() -> None:
-    kernel = RBFKernel(batch_shape=torch.Size([3]))
-    embedding = ke.MulticlassEmbedding(kernel, 2)
-    assert ke.LeaveOneOutRisk()(embedding, torch.rand(8, 1), torch.arange(8) % 2).shape == (3,)
-
-
 @pytest.mark.parametrize("inputs", [("leave_one_oot",), "leave_one_out"])
 def test_unknown_inputs_are_refused_with_the_class(inputs: object) -> None:
     with pytest.raises(ValueError, match=r"Typo.inputs has .*among .*leave_one_out"):

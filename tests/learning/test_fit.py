@@ -1,22 +1,22 @@
 """``fit``: what it minimizes, what it keeps, what it survives, and what it leaves alone."""
 
+import dataclasses
 import math
-import random
 import subprocess
 import sys
 
 import gpytorch
-import linear_operator
 import numpy as np
 import pytest
 import torch
 from gpytorch.constraints import GreaterThan, Interval, Positive
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
 from linear_operator.utils.errors import NanError, NotPSDError
 from scipy.optimize import minimize
 
 import kernel_embed as ke
+from kernel_embed.archive import load_checkpoint
 from kernel_embed.learning import TorchOptimizer
 from kernel_embed.learning.priors import prior_loss
 from kernel_embed.learning.problem import NO_VALUE
@@ -212,18 +212,6 @@ def test_restarts_are_counted_and_never_worse(problem):
     assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(many.value)
 
 
-@pytest.mark.parametrize("how", [{"num_restarts": 2, "max_evaluations": 8}, {"batch_size": 8, "num_epochs": 5}])
-def test_seeds_repeat(how, problem):
-    states = []
-    for seed in (3, 3, 4):
-        embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-        ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, seed=seed, **how)
-        states.append(state(embedding))
-    assert torch.equal(states[0], states[1])
-    if "batch_size" in how:
-        assert not torch.equal(states[0], states[2])
-
-
 def test_converged_and_message_are_those_of_the_best_start(problem):
     """The restart is refused at its first point; that must not count as convergence of the first start."""
     objective = NotPSD(range(4, 1000))
@@ -326,31 +314,6 @@ def test_arguments_are_checked(embedding, problem):
         ke.fit(*data)
 
 
-def test_no_global_state_is_changed(problem):
-    def snapshot():
-        return {
-            "dtype": torch.get_default_dtype(),
-            "threads": torch.get_num_threads(),
-            "denormal": torch.tensor(1e-320, dtype=torch.float64).mul(1.0).item(),
-            "grad": torch.is_grad_enabled(),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-            "max_cholesky_size": linear_operator.settings.max_cholesky_size.value(),
-            "debug": gpytorch.settings.debug.on(),
-            "fast": linear_operator.settings.fast_computations.log_prob.on(),
-            "jitter": linear_operator.settings.cholesky_jitter.value(torch.float64),
-            "error": np.geterr(),
-            "torch generator": torch.get_rng_state().tolist(),
-            "numpy generator": np.random.get_state()[1].tolist(),  # noqa: NPY002
-            "python generator": random.getstate(),
-        }
-
-    before = snapshot()
-    for how in ({"num_restarts": 1, "max_evaluations": 5}, {"batch_size": 12, "num_epochs": 3}):
-        embedding = ke.MulticlassEmbedding(ScaleKernel(MaternKernel(1.5)), problem.m)
-        ke.fit(embedding, OBJECTIVES["CalibratedLeaveOneOutRisk"](), problem.x, problem.y, **how)
-    assert snapshot() == before
-
-
 SCRIPT = """
 import torch, gpytorch, linear_operator, sklearn
 def settings():
@@ -392,3 +355,78 @@ def test_what_is_no_seed(seed, error, problem):
     ):
         with pytest.raises(error, match=rf"Expected seed .* got {seed}\."):
             ask()
+
+
+# --- the callback -----------------------------------------------------------------------------------------------------
+
+
+WAYS = {
+    "lbfgs": {"optimizer": ke.LBFGS(20)},
+    "restarts": {"optimizer": ke.LBFGS(6, num_restarts=2)},
+    "adam": {"optimizer": ke.Adam(9)},
+    "batches": {"optimizer": ke.Adam(9, batch_size=8)},
+    "torch": {"optimizer": TorchOptimizer(torch.optim.SGD, 9)},
+    "short": {"num_epochs": 9},
+}
+OBJECTIVE = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_hears_of_every_record_in_order_and_changes_nothing(way, problem):
+    told = []
+    embedding, result = learn(problem, OBJECTIVE, callback=told.append, **WAYS[way])
+    assert [p.number for p in told] == list(range(1, len(result.history) + 1))
+    assert [{"start": float(p.start), "value": p.value, **p.terms} for p in told] == result.history
+    assert [p.best_value for p in told] == [min(q.value for q in told[: i + 1]) for i in range(len(told))]
+    assert told[-1].best_value == result.value
+    seconds = [p.seconds for p in told]
+    assert seconds == sorted(seconds)
+    assert 0 < seconds[0] <= seconds[-1] <= result.seconds
+    assert all(p.embedding is embedding for p in told)
+    other, alone = learn(problem, OBJECTIVE, **WAYS[way])
+    assert (alone.history, alone.message) == (result.history, result.message)
+    assert torch.equal(state(embedding), state(other))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_true_ends_the_search_at_the_best_point_so_far(way, problem):
+    embedding, result = learn(problem, OBJECTIVE, callback=lambda p: p.number == 4, **WAYS[way])
+    assert result.message == "stopped by the callback after record 4"
+    assert not result.converged
+    assert not result.interrupted
+    assert len(result.history) == 4
+    assert result.value == min(record["value"] for record in result.history)
+    if way != "batches":
+        assert OBJECTIVE(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+    assert all(p.grad is None for p in embedding.parameters())
+
+
+def test_records_are_immutable(problem):
+    told = []
+    learn(problem, OBJECTIVE, callback=told.append, max_evaluations=3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        told[0].value = 0.0
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        told[0].terms["priors"] = 0.0
+    assert "embedding" not in repr(told[0])
+
+
+def test_the_embedding_is_at_the_point_that_was_evaluated(problem):
+    def check(p):
+        with torch.no_grad():
+            assert OBJECTIVE(p.embedding, problem.x, problem.y).item() == pytest.approx(p.value, rel=1e-12)
+
+    learn(problem, OBJECTIVE, callback=check, max_evaluations=8)
+
+
+def test_an_error_in_the_callback_passes_and_leaves_the_best_point(problem, tmp_path):
+    def broken(p):
+        if p.number == 5:
+            raise ZeroDivisionError
+
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    with pytest.raises(ZeroDivisionError):
+        ke.fit(embedding, OBJECTIVE, problem.x, problem.y, callback=broken, checkpoint=tmp_path / "fit.pt")
+    content = load_checkpoint(tmp_path / "fit.pt")
+    assert len(content["history"]) == 5
+    assert OBJECTIVE(embedding, problem.x, problem.y).item() == pytest.approx(content["best_value"], rel=1e-12)

@@ -1,5 +1,8 @@
 """The regularized system: values, implicit gradients, jitter."""
 
+import warnings
+
+import gpytorch
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,17 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from torch.autograd import gradcheck
 
-from kernel_embed.linalg import DenseSystem, FeatureSystem, extended, sandwich
+import kernel_embed as ke
+from kernel_embed.linalg import (
+    DenseForm,
+    DenseSystem,
+    DistanceForm,
+    FeatureSystem,
+    extended,
+    sandwich,
+    single_precision,
+)
+from kernel_embed.linalg.products import inverse_from, mutual_product_
 
 
 def positive(*shape: int) -> torch.Tensor:
@@ -159,24 +172,176 @@ def test_jitter_of_one_batch_element_leaves_the_others_alone():
     torch.testing.assert_close(system.solve(good)[0], good, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_an_extended_system_is_the_system_of_all_rows(weighted, batch):
-    generator = torch.Generator().manual_seed(0)
-    Z = torch.randn(*batch, 9, 4, dtype=torch.float64, generator=generator)
-    K, ridge = Z @ Z.mT, torch.full(batch, 0.3, dtype=torch.float64)
-    w = torch.rand(9, dtype=torch.float64, generator=generator) + 0.5 if weighted else None
-    Y = torch.randn(9, 3, dtype=torch.float64, generator=generator)
-    whole = DenseSystem(K, ridge, w)
-    old = DenseSystem(K[..., :6, :6], ridge, None if w is None else w[:6])
-    grown = extended(old, K[..., :6, 6:], K[..., 6:, 6:], None if w is None else w[6:])
-    values = ((s.solve(Y), s.inverse_diagonal(), s.log_determinant()) for s in (grown, whole))
-    for one, other in zip(*values, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(grown.gram(), K)
-
-
 def test_a_repeated_row_can_be_added():
     K = torch.ones(2, 2, dtype=torch.float64)
     grown = extended(DenseSystem(K[:1, :1], torch.tensor(1e-3).double()), K[:1, 1:], K[1:, 1:])
     torch.testing.assert_close(grown.solve(torch.ones(2, 1).double()), torch.full((2, 1), 1 / 2.001).double())
+
+
+# --- quadratic forms --------------------------------------------------------------------------------------------------
+
+
+def targets(n: int = 9) -> torch.Tensor:
+    y = torch.randn(n, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    y[4] = y[1]  # a tie
+    return y
+
+
+@pytest.mark.parametrize("weights", [None, torch.linspace(0.5, 2.0, 9, dtype=torch.float64)])
+def test_cumulative_sums_are_the_centered_matrix_of_distances(weights):
+    y, n = targets(), 9
+    p = torch.full((n,), 1.0 / n, dtype=torch.float64) if weights is None else weights / weights.sum()
+    H = torch.eye(n, dtype=torch.float64) - torch.outer(torch.ones(n, dtype=torch.float64), p)
+    L = H @ (-0.5 * (y[:, None] - y).abs()) @ H.T
+    form, B = DistanceForm(y, weights), torch.randn(2, n, 4, dtype=torch.float64)
+    torch.testing.assert_close(form.apply(B), L @ B)
+    torch.testing.assert_close(form.diagonal(), L.diagonal())
+    torch.testing.assert_close(DenseForm.centered(-0.5 * (y[:, None] - y).abs(), weights).L, L)
+    assert torch.linalg.eigvalsh(L).min() > -1e-12
+
+
+def test_one_target_alone_has_a_form_of_zero():
+    form = DistanceForm(torch.tensor([3.0], dtype=torch.float64))
+    assert form.apply(torch.ones(1, 2, dtype=torch.float64)).tolist() == [[0.0, 0.0]]
+    assert form.diagonal().tolist() == [0.0]
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("weights", [None, torch.linspace(0.5, 2.0, 9, dtype=torch.float64)])
+@pytest.mark.parametrize("kind", ["distance", "dense"])
+def test_systems_give_the_diagonals_and_their_gradients(batch, weights, kind):
+    y = targets()
+    form = DistanceForm(y, weights) if kind == "distance" else DenseForm(torch.exp(-((y[:, None] - y) ** 2)))
+    Z = torch.randn(*batch, 9, 3, dtype=torch.float64, requires_grad=True)
+    ridge = (0.5 + torch.rand(batch, dtype=torch.float64)).requires_grad_()
+    L, K = form.apply(torch.eye(9, dtype=torch.float64)), Z @ Z.mT
+    noise = torch.diag_embed(ridge.unsqueeze(-1) / (torch.ones(9).to(Z) if weights is None else weights))
+    inverse = torch.linalg.inv(K + noise)
+    expected = ((inverse @ L @ inverse).diagonal(dim1=-2, dim2=-1), inverse.diagonal(dim1=-2, dim2=-1))
+    for system in (DenseSystem(K, ridge, weights), FeatureSystem(Z, ridge, weights)):
+        for one, other in zip(system.inverse_forms(form), expected, strict=True):
+            torch.testing.assert_close(one, other)
+    assert gradcheck(lambda Z, ridge: DenseSystem(Z @ Z.mT, ridge, weights).inverse_forms(form), (Z, ridge))
+    assert gradcheck(lambda Z, ridge: FeatureSystem(Z, ridge, weights).inverse_forms(form), (Z, ridge))
+
+
+def test_an_inverse_is_formed_in_blocks_for_several_threads(monkeypatch):
+    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    B = torch.randn(3, 10, 10, dtype=torch.float64)
+    A = B @ B.mT + torch.eye(10, dtype=torch.float64)
+    for matrix in (A, A[0]):
+        inverse = inverse_from(torch.linalg.cholesky(matrix))
+        torch.testing.assert_close(inverse, torch.linalg.inv(matrix))
+        assert torch.equal(inverse, inverse.mT)
+
+
+def test_a_mutual_product_takes_the_place_of_one_factor(monkeypatch):
+    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
+    C, M = (B + B.mT for B in torch.randn(2, 3, 10, 10, dtype=torch.float64))
+    a, g = torch.randn(2, 3, 10, dtype=torch.float64)
+    D, G = torch.diag_embed(a), torch.diag_embed(g)
+    expected = C @ D @ M + M @ D @ C + C @ G @ C
+    torch.testing.assert_close(mutual_product_(C, M, a, g), expected)
+    torch.testing.assert_close(M, expected)
+
+
+def test_a_retained_graph_gives_the_gradient_twice_in_blocks(monkeypatch):
+    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
+    Z, ridge = torch.randn(9, 3, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
+    K = (Z @ Z.mT).requires_grad_()
+    form = DistanceForm(targets())
+    q, c = DenseSystem(K, ridge).inverse_forms(form)
+    value = (q / c.square()).sum()
+    first, second = (torch.autograd.grad(value, K, retain_graph=True)[0] for _ in range(2))
+    inverse = torch.linalg.inv(K + ridge * torch.eye(9, dtype=torch.float64))
+    plain = (
+        (inverse @ form.apply(torch.eye(9, dtype=torch.float64)) @ inverse).diagonal() / inverse.diagonal() ** 2
+    ).sum()
+    (expected,) = torch.autograd.grad(plain, K)
+    torch.testing.assert_close(first, 0.5 * (expected + expected.mT))
+    torch.testing.assert_close(second, first, rtol=0.0, atol=0.0)
+
+
+# --- single precision -------------------------------------------------------------------------------------------------
+
+
+OBJECTIVES = [
+    ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n"),
+    ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"),
+    ke.CalibratedLeaveOneOutRisk(),
+    ke.ConditionalEvidence(),
+    ke.LeaveOneOutScore(gpytorch.kernels.RBFKernel().double()),
+]
+
+
+def problem(regularization=1e-2):
+    x = torch.rand(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] * 3).long()
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(ard_num_dims=3), 3, regularization).double()
+    embedding.kernel.lengthscale = 0.5
+    return embedding, x, y
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_values_and_gradients_have_the_digits_that_are_promised(objective):
+    found = []
+    for single in (True, False):
+        embedding, x, y = problem()
+        with single_precision(single), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            value = objective(embedding, x, y)
+        value.backward()
+        assert value.dtype == torch.float64
+        found.append((value.detach(), embedding.kernel.raw_lengthscale.grad, embedding.raw_regularization.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+        assert not torch.equal(one, other), "single precision was not used"
+
+
+@pytest.mark.parametrize("weights", [None, torch.linspace(0.5, 2.0, 30, dtype=torch.float64)])
+def test_solutions_are_refined(weights):
+    Z = torch.randn(30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    Y, ridge = torch.eye(30, 2, dtype=torch.float64), torch.tensor(0.1, dtype=torch.float64)
+    with single_precision():
+        system = DenseSystem(Z @ Z.mT, ridge, weights)
+    assert system._factor.dtype == torch.float32
+    expected = DenseSystem(Z @ Z.mT, ridge, weights).solve(Y)
+    error = (system.solve(Y) - expected).norm() / expected.norm()
+    unrefined = torch.cholesky_solve(Y.float(), system._factor).double() - expected
+    assert error < 1e-8 < unrefined.norm() / expected.norm()
+
+
+def test_a_condition_number_too_large_is_said_and_done_in_double():
+    Z = torch.randn(30, 4, dtype=torch.float64)
+    ridge = torch.tensor(1e-6, dtype=torch.float64)
+    with single_precision(), pytest.warns(NumericalWarning, match=r"condition number .* went on in double"):
+        system = DenseSystem(Z @ Z.mT, ridge)
+    assert system._factor.dtype == torch.float64
+
+
+def test_data_in_single_precision_are_left_alone():
+    with single_precision():
+        system = DenseSystem(torch.eye(3), torch.tensor(1e-6))
+    assert system._factor.dtype == torch.float32
+
+
+def test_fit_learns_the_same_and_answers_in_double():
+    points, answers = [], []
+    for precision in ("double", "single"):
+        embedding, x, y = problem()
+        result = ke.fit(
+            embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/sqrt(n)"), x, y, precision=precision
+        )
+        points.append(result.value)
+        conditioned = embedding.condition(x, y)
+        assert conditioned.system._factor.dtype == torch.float64
+        answers.append(conditioned.probabilities(x))
+    assert points[1] == pytest.approx(points[0], rel=1e-3)
+    torch.testing.assert_close(answers[1], answers[0], rtol=0.0, atol=0.02)
+
+
+def test_another_precision_is_refused():
+    embedding, x, y = problem()
+    with pytest.raises(ValueError, match="precision must be 'double' or 'single', not 'half'"):
+        ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, precision="half")

@@ -166,15 +166,6 @@ def test_equal_rows_are_found_and_repeated_observations_are_not_joined():
     assert repeated_rows(torch.tensor([[0.0], [-0.0]]), torch.zeros(2)).labels.tolist() == [0, 0]
 
 
-def test_doubled_rows_have_the_leave_one_out_values_of_single_rows_of_weight_two():
-    x, y = draw(N, 3), labels()
-    made = embedding()
-    twice = made.condition(torch.cat([x, x]), torch.cat([y, y])).leave_one_out()
-    weighted = made.condition(x, y, torch.full((N,), 2.0, dtype=torch.float64)).leave_one_out()
-    torch.testing.assert_close(twice[:N], weighted, rtol=0.0, atol=1e-10)
-    torch.testing.assert_close(twice[N:], weighted, rtol=0.0, atol=1e-10)
-
-
 @pytest.mark.parametrize("groups", [torch.zeros(3, dtype=torch.long), torch.zeros(N)], ids=["short", "float"])
 def test_groups_are_checked(groups):
     with pytest.raises(ValueError, match="one whole number for each of the 14 rows"):

@@ -13,5 +13,6 @@ OBJECTIVES = {
     "CrossValidationRisk Song": lambda: ke.CrossValidationRisk(4, norm_penalty=True),
     "ConditionalEvidence": lambda: ke.ConditionalEvidence(),
     "CalibratedLeaveOneOutRisk": lambda: ke.CalibratedLeaveOneOutRisk(),
+    "LeaveOneOutScore": lambda: ke.LeaveOneOutScore(),
     "sum": lambda: ke.LeaveOneOutRisk() + 0.5 * ke.RademacherComplexity("4e/n"),
 }

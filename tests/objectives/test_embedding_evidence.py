@@ -91,15 +91,6 @@ def test_a_batch_of_locations(x):
         EmbeddingEvidence(num_locations=1)
 
 
-def test_batches_are_unbiased_up_to_their_share(x):
-    # Over a partition the Jacobian terms add up to the whole one, and n/t times their mean is it.
-    embedding = BayesianMeanEmbedding(rbf(0.6))
-    order = torch.randperm(20)
-    parts = [embedding.condition(x, locations=rows).empirical.log_slope.sum() for rows in order.split(5)]
-    whole = embedding.condition(x).empirical.log_slope.sum()
-    torch.testing.assert_close(20 / 5 * torch.stack(parts).mean(), whole)
-
-
 def test_low_rank_and_dense_are_one_density(x):
     embedding = BayesianMeanEmbedding(rbf(0.6), measure=DiscreteMeasure(x[:6]))
     dense = BayesianMeanEmbedding(rbf(0.6), covariance=Implicit(embedding.covariance))

@@ -5,15 +5,21 @@ import math
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RFFKernel
+from scipy.optimize import minimize
 from sklearn.datasets import load_iris
 
 import kernel_embed as ke
+from kernel_embed.embeddings import ConditionedEmbedding
 from kernel_embed.embeddings.calibration import SCALE_RIDGE, smoothed
-from kernel_embed.objectives import SoftmaxCalibration, calibrate
+from kernel_embed.linalg import DenseSystem
+from kernel_embed.objectives import SoftmaxCalibration, calibrate, leave_one_out_scores, pool
 from kernel_embed.objectives.cross_validation import permutation
+from kernel_embed.testing import ObjectiveContract
 
 from .. import oracles
 from ..conftest import named_kernels, rbf
+from ..testing import checks, suite
 
 LAM, NAN, INF = 0.02, float("nan"), float("inf")
 
@@ -215,13 +221,6 @@ def test_arguments_are_checked(call, message, problem):
         call(problem)
 
 
-def test_permutations_leave_the_global_generator_alone():
-    state = torch.get_rng_state()
-    assert sorted(permutation(10, 5).tolist()) == list(range(10))
-    assert torch.equal(permutation(10, 5), permutation(10, 5))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_the_ridge_on_scales_moves_the_calibration_as_little_as_the_pages_say():
     """iris under the default objective, with and without the ridge, by Newton's method on autograd's derivatives."""
     x, y = load_iris(return_X_y=True)
@@ -249,3 +248,274 @@ def test_the_ridge_on_scales_moves_the_calibration_as_little_as_the_pages_say():
     assert 1e-4 < (with_ridge - without).abs().max() < 3e-3
     assert (p[0] - p[1]).abs().max() < 6e-5
     assert 0 <= q(with_ridge) - q(without) < 2e-10
+
+
+# --- the leave-one-out score ------------------------------------------------------------------------------------------
+
+
+N, LAMBDA = 24, 0.02
+
+
+def data(q: int | None = None):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    y = torch.randn(N, *(() if q is None else (q,)), generator=generator, dtype=torch.float64)
+    y[5] = y[2]
+    return x, y
+
+
+def embedding(kernel=None, **options) -> ke.ConditionalEmbedding:
+    kernel = kernel or MaternKernel(nu=2.5, ard_num_dims=2)
+    return ke.ConditionalEmbedding(kernel, LAMBDA, **options).double()
+
+
+def left_out_weights(made, x) -> list[torch.Tensor]:
+    """v_j of the measure that predicts row i, from a solve without row i: rows that are not i, ridge nλ held."""
+    K = ke.gram(made.kernel, x).detach()
+    answers = []
+    for i in range(len(x)):
+        others = [j for j in range(len(x)) if j != i]
+        A = K[others][:, others] + len(x) * made.regularization.item() * torch.eye(len(x) - 1, dtype=K.dtype)
+        w = torch.zeros(len(x), dtype=K.dtype)
+        w[others] = torch.linalg.solve(A, K[others, i])
+        answers.append(1.0 / len(x) + w - w.sum() / len(x))
+    return answers
+
+
+def test_it_is_the_crps_of_n_refits_by_integration():
+    x, y = data()
+    made = embedding()
+    ours = leave_one_out_scores(made.condition(x, y))
+    order = y.sort()
+    edges = order.values.numpy()
+    for i, v in enumerate(left_out_weights(made, x)):
+        F = v[order.indices].cumsum(0).numpy()
+        total = 0.0
+        for j in range(len(edges) - 1):
+            # F and the indicator are constant on [t_j, t_{j+1})
+            total += (F[j] - float(y[i] <= edges[j])) ** 2 * (edges[j + 1] - edges[j])
+        assert ours[i].item() == pytest.approx(total, rel=1e-9, abs=1e-12)
+    assert ke.LeaveOneOutScore()(made, x, y).item() == pytest.approx(ours.mean().item(), rel=1e-12)
+
+
+def test_it_is_the_energy_score_of_n_refits_for_vectors():
+    x, y = data(q=3)
+    made = embedding()
+    ours = leave_one_out_scores(made.condition(x, y))
+    for i, v in enumerate(left_out_weights(made, x)):
+        to_outcome = (v * (y - y[i]).norm(dim=1)).sum()
+        among = (v[:, None] * v * (y[:, None] - y).norm(dim=2)).sum()
+        torch.testing.assert_close(ours[i], to_outcome - 0.5 * among, rtol=1e-8, atol=1e-10)
+
+
+def test_with_the_delta_kernel_it_is_the_brier_score():
+    x, _ = data()
+    labels = torch.arange(N) % 3
+    made = ke.MulticlassEmbedding(RBFKernel(), 3, LAMBDA).double()
+    conditioned = made.condition(x, labels)
+    brier = (conditioned.Y - conditioned.leave_one_out()).square().sum(-1).mean()
+    torch.testing.assert_close(ke.LeaveOneOutScore()(made, x, labels), brier)
+    by_matrix = leave_one_out_scores(embedding(made.kernel).condition(x, labels), ke.kernels.DeltaKernel(), False)
+    torch.testing.assert_close(by_matrix.mean(), brier)
+
+
+def test_with_the_linear_kernel_it_is_the_squared_error_of_the_mean():
+    x, y = data()
+    conditioned = embedding().condition(x, y - y.mean())
+    kernel = LinearKernel().double()
+    kernel.variance = 1.0
+    squares = (conditioned.Y - conditioned.leave_one_out()).square().squeeze(-1)
+    torch.testing.assert_close(leave_one_out_scores(conditioned, kernel), squares)
+
+
+def test_a_target_kernel_of_the_embedding_is_used_and_held():
+    x, y = data()
+    target = RBFKernel().double()
+    one, other = embedding(target_kernel=target), embedding()
+    value = ke.LeaveOneOutScore()(one, x, y)
+    torch.testing.assert_close(value, ke.LeaveOneOutScore(target)(other, x, y))
+    value.backward()
+    assert target.raw_lengthscale.grad is None
+
+
+def test_weights_of_rows_count():
+    x, y = data()
+    made, w = embedding(), torch.ones(N, dtype=torch.float64)
+    K, ridge = ke.gram(made.kernel, x).detach(), N * made.regularization.detach()
+
+    def score(system, rows=slice(None)):
+        return ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(made, x[rows], y[rows], system))
+
+    torch.testing.assert_close(score(DenseSystem(K, ridge)), score(DenseSystem(K, ridge, w)))
+    w[0] = 1e-9  # as good as absent from the mean, the marginal and the embedding
+    rest = score(DenseSystem(K[1:, 1:], ridge), slice(1, None))
+    torch.testing.assert_close(score(DenseSystem(K, ridge, w)), rest, rtol=1e-6, atol=1e-9)
+
+
+def through_features():
+    torch.manual_seed(0)
+    return embedding(RFFKernel(4, num_dims=2))
+
+
+CASES = {
+    "numbers": {"make_embedding": embedding, "make_data": data},
+    "vectors": {"make_embedding": embedding, "make_data": lambda: data(q=2)},
+    "features": {"make_embedding": through_features, "make_data": data},
+}
+
+
+@pytest.mark.parametrize("check", checks(ObjectiveContract))
+@pytest.mark.parametrize("case", CASES)
+def test_the_contract_of_objectives(case, check):
+    getattr(suite(ObjectiveContract, **{"make_objective": ke.LeaveOneOutScore} | CASES[case]), check)()
+
+
+def test_learning_finds_the_noise_and_a_bad_kernel_is_named():
+    x = torch.linspace(0, 1, 60, dtype=torch.float64).unsqueeze(-1)
+    y = torch.sin(6 * x.squeeze(-1))
+    made = embedding(RBFKernel())
+    assert ke.fit(made, ke.LeaveOneOutScore(), x, y).value < 0.04
+    with pytest.raises(TypeError, match=r"target_kernel must be a gpytorch\.kernels\.Kernel"):
+        ke.LeaveOneOutScore("rbf")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="so centered=False is not possible"):
+        ke.LeaveOneOutScore(centered=False)(made, x, y)
+    assert (
+        repr(0.5 * ke.LeaveOneOutScore(RBFKernel(), centered=True))
+        == "0.5 * LeaveOneOutScore(RBFKernel, centered=True)"
+    )
+
+
+def test_the_scale_of_targets_is_the_scale_of_the_score():
+    x, y = data()
+    one = ke.LeaveOneOutScore()(embedding(), x, y).item()
+    assert ke.LeaveOneOutScore()(embedding(), x, 1e9 * y + 1e9).item() == pytest.approx(1e9 * one, rel=1e-9)
+    assert ke.LeaveOneOutScore()(embedding(), x, torch.full((N,), 7.0, dtype=torch.float64)).item() == 0.0
+    assert np.isfinite(one)
+
+
+# --- the pool, and weights of rows ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def members():
+    generator = torch.Generator().manual_seed(0)
+    Y = torch.nn.functional.one_hot(torch.randint(3, (60,), generator=generator), 3).double()
+    logits = torch.stack(
+        [c * Y + torch.randn(60, 3, generator=generator, dtype=torch.float64) for c in (2.0, 1.0, 0.0)]
+    )
+    return logits.log_softmax(-1), Y
+
+
+def test_pool_is_the_constrained_minimum(members):
+    log_p, Y = members
+    found = pool(log_p, Y, pull=0.3)
+    T = (60 * Y + 1 / 3).numpy() / 61
+
+    def value(u):
+        z = np.einsum("k,knm->nm", u[:3], log_p.numpy()) + u[3:]
+        q = z - np.log(np.exp(z).sum(1, keepdims=True))
+        return -(T * q).sum() / 60 + 0.3 * 3 / 120 * ((u[:3] - 1 / 3) ** 2).sum() + (u[3:] ** 2).sum() / 120
+
+    expected = minimize(value, np.full(6, 0.1), bounds=[(0, None)] * 3 + [(None, None)] * 3, tol=1e-12)
+    assert value(np.concatenate([found.weights, found.offset])) == pytest.approx(expected.fun, abs=1e-8)
+    np.testing.assert_allclose(found.weights, expected.x[:3], atol=2e-3)
+    assert found.weights[0] > found.weights[1] > found.weights[2]
+
+
+def test_few_rows_pool_to_the_geometric_mean(members):
+    log_p, Y = members
+    found = pool(log_p, Y, pull=1e6)
+    torch.testing.assert_close(found.weights, torch.full((3,), 1 / 3, dtype=torch.float64), atol=1e-3, rtol=0)
+
+
+def test_weights_are_repeated_rows(members):
+    log_p, Y = members
+    weights = torch.arange(60) % 3 + 1
+    weighted = pool(log_p, Y, weights=weights.double())
+    repeated = pool(log_p.repeat_interleave(weights, dim=1), Y.repeat_interleave(weights, dim=0))
+    torch.testing.assert_close(weighted.weights, repeated.weights, atol=1e-4, rtol=0)
+    F = log_p[0].exp()
+    one = calibrate(F, Y, weights=weights.double())
+    other = calibrate(F.repeat_interleave(weights, dim=0), Y.repeat_interleave(weights, dim=0))
+    torch.testing.assert_close(one.scales, other.scales)
+    torch.testing.assert_close(one.offset, other.offset)
+
+
+@pytest.fixture
+def weighted_rows():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(25, 2, dtype=torch.float64, generator=generator)
+    y = torch.randint(3, (25,), generator=generator)
+    return x, y, torch.arange(25) % 3 + 1
+
+
+OBJECTIVES = [
+    ke.EmpiricalRisk(),
+    ke.LeaveOneOutRisk(),
+    ke.CalibratedLeaveOneOutRisk(),
+    ke.RademacherComplexity("4e/sqrt(n)"),
+]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+@pytest.mark.parametrize("featured", [False, True])
+def test_an_objective_of_weighted_rows_is_that_of_repeated_ones(objective, featured, weighted_rows):
+    x, y, weights = weighted_rows
+    kernel = RFFKernel(10, num_dims=2) if featured else RBFKernel()
+    embedding = ke.MulticlassEmbedding(kernel, 3, 0.05).double()
+    one = objective.evaluate(embedding.attach(x, y, weights.double()))
+    other = objective.evaluate(embedding.attach(x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights)))
+    torch.testing.assert_close(one, other)
+    gradients = [torch.autograd.grad(value, list(embedding.parameters()), allow_unused=True) for value in (one, other)]
+    for left, right in zip(*gradients, strict=True):
+        if left is not None:
+            torch.testing.assert_close(left, right)
+
+
+def test_answers_and_leave_one_out_of_weighted_rows_are_those_of_repeated_ones(weighted_rows):
+    x, y, weights = weighted_rows
+    embedding = ke.MulticlassEmbedding(RBFKernel(), 3, 0.05).double()
+    one = embedding.condition(x, y, weights.double())
+    other = embedding.condition(x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights))
+    torch.testing.assert_close(one.probabilities(x + 0.1), other.probabilities(x + 0.1))
+    torch.testing.assert_close(one.leave_one_out().repeat_interleave(weights, dim=0), other.leave_one_out())
+
+
+def test_soft_labels_are_shared_rows(weighted_rows):
+    """A row that is half of one class and half of another is two rows of half the weight."""
+    x, y, _ = weighted_rows
+    embedding = ke.MulticlassEmbedding(RBFKernel(), 3, 0.05).double()
+    hard = torch.nn.functional.one_hot(y, 3).double()
+    soft = 0.5 * hard + 0.5 * hard.roll(1, dims=-1)
+    halves = torch.full((50,), 0.5, dtype=torch.float64)
+    two = embedding.condition(x.repeat(2, 1), torch.cat([y, (y + 1) % 3]), halves)
+    torch.testing.assert_close(embedding.condition(x, soft).probabilities(x), two.probabilities(x))
+    torch.testing.assert_close(
+        ke.EmpiricalRisk().evaluate(embedding.condition(x, hard)), ke.EmpiricalRisk()(embedding, x, y)
+    )
+
+
+@pytest.mark.parametrize(
+    ("y", "weights", "message"),
+    [
+        (None, torch.ones(3), r"Expected one weight for each of the 25 rows of x, got shape \(3,\)"),
+        (None, -torch.ones(25), r"Expected positive weights, got 25 that are not"),
+        (None, torch.full((25,), torch.nan), r"Expected finite values in weights"),
+        (torch.ones(25, 3), None, r"Expected rows of probabilities in y.*Divide each row by its sum"),
+    ],
+)
+def test_weights_and_soft_labels_are_checked(y, weights, message, weighted_rows):
+    with pytest.raises(ValueError, match=message):
+        ke.MulticlassEmbedding(RBFKernel(), 3).attach(weighted_rows[0], weighted_rows[1] if y is None else y, weights)
+
+
+def test_fit_takes_weights_with_full_batches(weighted_rows):
+    x, y, weights = weighted_rows
+    found = []
+    for data in ((x, y, weights.double()), (x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights), None)):
+        embedding = ke.MulticlassEmbedding(RBFKernel(), 3)
+        ke.fit(embedding, ke.LeaveOneOutRisk(), *data[:2], weights=data[2], max_evaluations=10)
+        found.append(embedding.kernel.lengthscale.item())
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    with pytest.raises(ValueError, match=r"Weights need all 25 rows at once, got a mini-batch"):
+        ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, weights=weights.double(), batch_size=10, num_epochs=1)

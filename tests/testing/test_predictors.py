@@ -99,24 +99,6 @@ def test_answers_about_classes_from_shards(one_rank, check):
     check_backend(MulticlassPredictorContract, check, backend)
 
 
-@pytest.mark.parametrize("name", ["nystrom", "conjugate gradients", "one pass", "compressed"])
-def test_backends_agree_with_the_exact_answer(name):
-    """All points as inducing points, or as those that are kept, leave nothing to approximate."""
-    everything = {
-        "nystrom": lambda e: approximate(e, X, VALUES, method=Nystrom(60))[0],
-        "conjugate gradients": lambda e: approximate(e, X, VALUES, method=ConjugateGradients(1e-10))[0],
-        "one pass": lambda e: accumulate(e, X, VALUES).condition(),
-        "compressed": lambda e: compress(e.condition(X, VALUES), 60)[0],
-    }
-    kernel = features() if name == "one pass" else RBFKernel()
-    embedding = conditional(kernel)
-    exact, answers = embedding.condition(X, VALUES), everything[name](embedding)
-    torch.testing.assert_close(answers.mean(QUERY), exact.mean(QUERY), rtol=1e-6, atol=1e-6)
-    if name in ("nystrom", "conjugate gradients"):
-        g = lambda y: y[:, 0].square()  # noqa: E731
-        torch.testing.assert_close(answers.expectation(g, QUERY), exact.expectation(g, QUERY), rtol=1e-5, atol=1e-5)
-
-
 def test_a_bound_of_answers_without_data_is_refused_in_words():
     answers, _ = approximate(multiclass(RBFKernel()), X, LABELS, method=Nystrom(20))
     with pytest.raises(TypeError, match=r"generalization_bound needs the training data"):

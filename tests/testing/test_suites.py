@@ -1,5 +1,7 @@
 """Systems, embeddings, objectives, optimizers and samplers of the library through the suites it ships for others."""
 
+import dataclasses
+
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
@@ -49,17 +51,6 @@ def system(name):
 def test_systems(name, check):
     contract = suite(SystemContract, make_system=lambda: system(name), is_factorized=name != "iterative")
     getattr(contract, check)()
-
-
-def test_a_weight_of_two_is_a_row_twice():
-    Z, ridge, _ = matrices()
-    Y = torch.randn(11, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    weights, twice = torch.ones(11, dtype=torch.float64), torch.tensor([*range(11), 4])
-    weights[4] = 2.0
-    query = torch.randn(3, 3, dtype=torch.float64)
-    expected = query @ FeatureSystem(Z[twice], ridge).coefficients(Y[twice])
-    torch.testing.assert_close(query @ FeatureSystem(Z, ridge, weights).coefficients(Y), expected)
-    torch.testing.assert_close(query @ Z.T @ DenseSystem(Z @ Z.T, ridge, weights).coefficients(Y), expected)
 
 
 @pytest.mark.parametrize("kind", ["dense", "features"])
@@ -141,6 +132,27 @@ SAMPLERS = {
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_samplers(name, check):
     getattr(SAMPLERS[name], check)()
+
+
+VALUES = [
+    *(LBFGS(max_evaluations=9), Adam(num_epochs=9), TorchOptimizer(torch.optim.SGD, 9)),
+    *(NUTS(max_tree_depth=4), SMC(num_moves=3), SVI(num_steps=9), Laplace(max_evaluations=7)),
+    *(ke.voting.ColumnGeneration(7), ke.voting.CoordinateDescent(7)),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_optimizers_samplers_and_solvers_are_values(value):
+    """Two of the same settings are one, and settings stay."""
+    field = next(
+        field.name for field in dataclasses.fields(value) if field.type == "int" and getattr(value, field.name)
+    )
+    assert value == dataclasses.replace(value)
+    assert hash(value) == hash(dataclasses.replace(value))
+    assert value != dataclasses.replace(value, **{field: 8})
+    assert f"{field}={getattr(value, field)}" in repr(value)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, field, 8)
 
 
 def test_a_suite_says_what_is_missing():

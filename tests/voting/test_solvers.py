@@ -2,9 +2,22 @@
 
 import numpy as np
 import pytest
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import StandardScaler
 
-from kernel_embed import voting
-from kernel_embed.voting import ColumnGeneration, CoordinateDescent, KernelFamily, VoteProblem, Votes, VoteSolver
+from kernel_embed import VotedKernelClassifier, voting
+from kernel_embed.splits import random_folds
+from kernel_embed.voting import (
+    ColumnGeneration,
+    CoordinateDescent,
+    KernelFamily,
+    VoteProblem,
+    Votes,
+    VoteSolver,
+    cross_validate_votes,
+    trace_bound,
+)
+from kernel_embed.voting.problem import dual_bound
 
 from . import oracle
 
@@ -133,30 +146,6 @@ def test_descent_stores_only_what_votes():
     assert descent.objective == pytest.approx(optimum, abs=1e-6)
 
 
-def test_literal_coordinate_descent_stops_short(sample):
-    """Why the hinge is rounded: at its kinks no single coordinate improves, yet several together do."""
-    x, y = sample[0][:30], sample[1][:30]
-    (K,) = KernelFamily(voting.polynomial_kernels([3])).grams(x, x)
-    h, penalty = K * y, 1e-3  # row j is the base function h_j
-    alpha, z = np.zeros(30), np.zeros(30)
-    moved = True
-    while moved:
-        moved = False
-        for j in range(30):
-            # F is piecewise linear along a coordinate, so its minimum lies on a break point.
-            steps = np.concatenate([[0.0, -alpha[j]], (1 - z) / h[j]])
-            loss = np.maximum(0, 1 - z - steps[:, None] * h[j]).mean(axis=1) + penalty * np.abs(alpha[j] + steps)
-            if loss.min() < loss[0] - 1e-13:
-                step = steps[loss.argmin()]
-                alpha[j] += step
-                z += step * h[j]
-                moved = True
-    stuck = np.maximum(0, 1 - z).mean() + penalty * np.abs(alpha).sum()
-    solution = descend(VoteProblem([K], y), np.array([penalty]))
-    assert solution.converged
-    assert stuck > solution.objective + 1e-3
-
-
 def test_other_labels_share_the_grams(sample, grams):
     problem = VoteProblem(grams, sample[1])
     other = problem.with_labels(-sample[1])
@@ -221,14 +210,10 @@ def test_descent_stops_at_rounding_errors(sample, grams):
 
 
 def test_solvers_are_values(sample, grams):
-    """Two of the same settings are one; the settings are checked; one object serves any number of problems."""
-    assert ColumnGeneration(max_rounds=7) == ColumnGeneration(7)
-    assert ColumnGeneration() != CoordinateDescent()
+    """The settings are checked; one object serves any number of problems."""
     for solver in (ColumnGeneration, CoordinateDescent):
         with pytest.raises(ValueError, match="max_rounds of at least 1"):
             solver(max_rounds=0)
-        with pytest.raises(AttributeError):
-            solver().max_rounds = 3
     with pytest.raises(TypeError, match="abstract"):
         VoteSolver()
     problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-3)
@@ -237,3 +222,200 @@ def test_solvers_are_values(sample, grams):
     warm = ColumnGeneration().solve(problem, penalties, start=cold.votes)  # which only saves rounds
     assert warm.num_rounds == 1
     assert warm.objective == pytest.approx(cold.objective, abs=2e-7)
+
+
+# --- the elastic penalty ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def penalties(grams):
+    return 0.003 * np.array([trace_bound(K) for K in grams]) + 1e-3
+
+
+@pytest.mark.parametrize("elastic", [10.0, 1000.0])
+def test_descent_reaches_the_optimum_of_the_dual(sample, grams, penalties, elastic):
+    _, y = sample
+    problem = VoteProblem(grams, y, elastic)
+    solution = CoordinateDescent().solve(problem, penalties)
+    optimum = oracle.elastic_program(grams, y, penalties, elastic)
+    assert solution.converged
+    assert solution.bound - 1e-9 <= optimum + 1e-7
+    assert solution.objective == pytest.approx(optimum, abs=1e-6)
+    assert solution.objective == pytest.approx(problem.objective(solution.votes, penalties), abs=1e-9)
+
+
+@pytest.mark.parametrize("elastic", [0.0, 50.0])
+def test_objective_is_that_of_the_loops_and_adds_the_squares(sample, grams, penalties, elastic):
+    _, y = sample
+    votes = CoordinateDescent().solve(VoteProblem(grams, y, 50.0), penalties).votes
+    plain = oracle.objective_by_loops(grams, y, votes.kernel, votes.point, votes.weight, penalties)
+    squares = sum((penalties[k] * a) ** 2 for k, a in zip(votes.kernel, votes.weight, strict=True))
+    expected = pytest.approx(plain + elastic / 2 * squares, rel=1e-12)
+    assert VoteProblem(grams, y, elastic).objective(votes, penalties) == expected
+
+
+def test_votes_satisfy_the_kkt_conditions(sample, grams, penalties):
+    """|hᵀu| / Λ = 1 + μΛ|α| where a function votes, and at most 1 where it does not."""
+    _, y = sample
+    problem = VoteProblem(grams, y, 1000.0)
+    solution = CoordinateDescent().solve(problem, penalties)
+    prices = np.stack(problem.prices(solution.u)) / penalties[:, None]
+    votes = solution.votes
+    slopes = np.zeros_like(prices)
+    slopes[votes.kernel, votes.point] = 1000.0 * penalties[votes.kernel] * np.abs(votes.weight)
+    assert np.abs(prices[votes.kernel, votes.point] - np.sign(votes.weight)).max() > 0.1
+    assert (np.abs(prices) <= 1.0 + slopes + 1e-4).all()
+    expected = np.sign(votes.weight) * (1.0 + slopes[votes.kernel, votes.point])
+    np.testing.assert_allclose(prices[votes.kernel, votes.point], expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("elastic", [0.0, 1e-12, 0.3, 5.0])
+def test_bound_is_the_best_along_the_ray(elastic):
+    rng = np.random.default_rng(3)
+    v, total = rng.uniform(0.0, 4.0, size=40), 0.7
+    t = np.linspace(0.0, 1.0, 200_001)
+    excess = sum(np.maximum(t * each - 1.0, 0.0) ** 2 for each in v)
+    best = (t * total - excess / (2.0 * elastic)).max() if elastic > 1e-09 else total / v.max()
+    assert dual_bound(total, v, elastic) == pytest.approx(best, abs=1e-5)
+    assert dual_bound(total, v[v <= 1.0], elastic) == total
+
+
+def test_more_functions_share_a_vote(sample):
+    x, y = sample
+    plain = VotedKernelClassifier(num_calibration_folds=0).fit(x, y)
+    shared = VotedKernelClassifier(elastic=1000.0, num_calibration_folds=0).fit(x, y)
+    assert shared.num_votes_ > plain.num_votes_
+    assert shared.gap_ <= 1e-7
+    assert shared.objective_ > plain.objective_
+
+
+def test_settings(sample, grams, penalties):
+    x, y = sample
+    with pytest.raises(
+        ValueError, match=r"linear programs only, elastic = 0; this problem has elastic = 1\. Use Coord"
+    ):
+        ColumnGeneration().solve(VoteProblem(grams, y, 1.0), penalties)
+    for bad in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="elastic must be finite and at least 0"):
+            VotedKernelClassifier(elastic=bad).fit(x, y)
+    with pytest.raises(TypeError, match="Expected elastic as a number"):
+        VoteProblem(grams, y, "1")
+    result = cross_validate_votes(None, x, y, lams=[1e-2], betas=[1e-3], num_folds=3, elastic=10.0)
+    assert result.max_gap <= 1e-7
+
+
+# --- paths and cross validation ---------------------------------------------------------------------------------------
+
+
+def test_the_path_is_every_single_solve(sample, grams):
+    _, y = sample
+    r = np.array([voting.trace_bound(K) for K in grams])
+    problem = VoteProblem(grams, y)
+    path = voting.problem_path(problem, r, lams=[1e-1, 1e-3, 1e-2], betas=[1e-1, 1e-4])
+    assert [(point.lam, point.beta) for point in path] == [(a, b) for a in (1e-1, 1e-3, 1e-2) for b in (1e-1, 1e-4)]
+    for point in path:
+        single = ColumnGeneration().solve(problem, point.lam * r + point.beta, tolerance=1e-8)
+        assert point.solution.objective == pytest.approx(single.objective, abs=2e-7)
+
+
+def test_the_path_of_plain_points_is_that_of_their_grams(sample, grams):
+    x, y = sample
+    grid = {"lams": [1e-1, 1e-2], "betas": [1e-3]}
+    r = np.array([voting.trace_bound(K) for K in grams])
+    expected = voting.problem_path(VoteProblem(grams, y), r, **grid)
+    labels = np.where(y > 0, "yes", "no")  # the second class in order is the positive one
+    for points, solver in ((x, None), (x.tolist(), CoordinateDescent())):
+        path = voting.vote_path(voting.polynomial_kernels(range(1, 6)), points, labels, solver=solver, **grid)
+        for point, other in zip(path, expected, strict=True):
+            assert (point.lam, point.beta) == (other.lam, other.beta)
+            assert point.solution.objective == pytest.approx(other.solution.objective, abs=2e-7)
+    local = voting.vote_path(None, x, labels, lams=[1e-3], betas=[1e-3], complexity="local")
+    assert len(local[0].solution.penalties) == 10
+
+
+def test_cross_validation_is_the_paper_s(sample):
+    """Test fold i, validation fold i + 1, in a loop over classifiers."""
+    x, y = sample
+    lams, betas, kernels = [1e-2, 1e-4], [1e-3], voting.polynomial_kernels([1, 3])
+    result = voting.cross_validate_votes(kernels, x, y, lams=lams, betas=betas, scaler=StandardScaler(), seed=3)
+    parts = random_folds(len(x), 5, 3)
+    for i in range(5):
+        others = [parts[i], parts[(i + 1) % 5]]
+        train = np.setdiff1d(np.arange(len(x)), np.concatenate(others))
+        scaler = StandardScaler().fit(x[train])
+        for a, lam in enumerate(lams):
+            vote = VotedKernelClassifier(kernels, lam=lam, beta=betas[0], num_calibration_folds=0)
+            vote.fit(scaler.transform(x[train]), y[train])
+            errors = [1 - vote.score(scaler.transform(x[part]), y[part]) for part in others]
+            assert result.test_errors[i, a, 0] == pytest.approx(errors[0])
+            assert result.validation_errors[i, a, 0] == pytest.approx(errors[1])
+            assert result.num_votes[i, a, 0] == vote.num_votes_
+    mean = result.validation_errors.mean(axis=0)
+    assert result.validation_error == mean.min()
+    assert result.error == result.test_errors.mean(axis=0)[result.best]
+    assert result.max_gap <= 1e-7
+
+
+def test_ties_go_to_the_fewest_votes(sample):
+    x, y = sample
+    result = voting.cross_validate_votes(voting.polynomial_kernels([1]), x, y, lams=[0.0], betas=[1e-2, 1e-3, 1e-4])
+    tied = np.isclose(result.validation_errors.mean(axis=0), result.validation_error)
+    assert result.votes == result.num_votes.mean(axis=0)[tied].min()
+
+
+def test_more_classes_and_folds_of_one_class():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(30, 2)) + 4 * c for c in range(3)])
+    y = np.repeat(["a", "b", "c"], 30)
+    assert voting.cross_validate_votes(voting.polynomial_kernels([1, 2]), x, y, lams=[1e-3], betas=[1e-3]).error < 0.1
+    # Every point of the second class in one fold: its training part has one class only, and predicts it.
+    parts = random_folds(60, 5, 0)
+    labels = np.zeros(60, dtype=int)
+    labels[parts[2]] = 1
+    x = rng.normal(size=(60, 2)) + 6 * labels[:, None]
+    result = voting.cross_validate_votes(voting.polynomial_kernels([1]), x, labels, lams=[1e-3], betas=[1e-3], seed=0)
+    assert result.test_errors[2, 0, 0] == 1.0
+    assert np.isfinite(result.validation_errors).all()
+
+
+def test_random_folds_are_seeded_and_a_user_may_give_the_partition(sample):
+    x, y = sample
+
+    def errors(**settings):
+        return voting.cross_validate_votes(
+            voting.polynomial_kernels([1]), x, y, lams=[1e-2], betas=[1e-2], **settings
+        ).test_errors
+
+    np.testing.assert_array_equal(errors(seed=0), errors(seed=0))
+    assert not np.array_equal(errors(seed=0), errors(seed=1))
+    np.testing.assert_array_equal(errors(partition=random_folds(len(x), 5, 1)), errors(seed=1))
+    assert errors(num_folds=3).shape == (3, 1, 1)
+    assert errors(partition=[test for _, test in StratifiedKFold(4).split(x, y)]).shape == (4, 1, 1)
+
+
+def test_bytes_do_not_overflow():
+    """Images of eight bits: their products need more."""
+    x = np.random.default_rng(0).integers(0, 255, size=(40, 3), dtype=np.uint8)
+    y = x[:, 0] > 127
+    bytewise, exact = (
+        voting.vote_path(voting.polynomial_kernels([2]), z, y, lams=[1e-3], betas=[1e-3]) for z in (x, x.astype(float))
+    )
+    assert bytewise[0].solution.objective == exact[0].solution.objective
+
+
+def test_bad_input_of_paths(sample):
+    x, y = sample
+    both, folds = (voting.cross_validate_votes, voting.vote_path), (voting.cross_validate_votes,)
+    for message, calls, points, labels, settings in (
+        ("num_folds must be between 3 and", folds, x, y, {"num_folds": 2}),
+        ("split the rows 0 … 119", folds, x, y, {"partition": random_folds(119, 5)}),
+        ("at least two classes", both, x, np.zeros(120), {}),
+        ("120 labels, one per point", both, x, y[:-1], {}),
+        ("penalty .* must be positive", both, x, y, {"lams": [0.0], "betas": [0.0]}),
+        (r"x must have the shape \(n, d\)", both, x[:, 0], y, {}),
+        ("x has NaN or infinite values", both, np.where(x > 1, np.nan, x), y, {}),
+        ("two classes; it has 3", (voting.vote_path,), x, np.arange(120) % 3, {}),
+    ):
+        for call in calls:
+            with pytest.raises(ValueError, match=message):
+                call(None, points, labels, **settings)

@@ -6,10 +6,23 @@ import dataclasses
 import json
 import urllib.error
 
+import matplotlib.pyplot
+import numpy as np
 import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from sklearn.datasets import load_iris
 
 from kernel_embed.cli import experiments, main
+from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
+from kernel_embed.kernels import median_distance
+from kernel_embed.lab.compare import PaperClassifier
 from kernel_embed.lab.papers import Settings, reproduce
+from kernel_embed.lab.papers import flaxman2016_grid as grid
+from kernel_embed.lab.papers import flaxman2016_mixtures as mixtures
+from kernel_embed.lab.papers.hsu2018_uci import PUBLISHED
+from kernel_embed.learning.maxima import local_maxima
+from kernel_embed.objectives.evidence import EmbeddingEvidence
 
 NAMES = [
     *("iris", "uci", "mnist-cen", "mnist-pixels", "two-sample", "witness", "type-two", "ozone", "voted"),
@@ -93,3 +106,92 @@ def test_experiments_share_a_directory(tmp_path, capsys):
     assert "coverage of 80 %" in capsys.readouterr().out
     text = reproduce(IRIS.variant(num_epochs=2), Settings(out=tmp_path))
     assert text.count("\n") == 5, "a header, a line and four models: the records of the other are not its own"
+
+
+# --- UCI tables -------------------------------------------------------------------------------------------------------
+
+
+def by_hand(x, y, num_steps):
+    """Eq. (12) with 4e/n in place of 4e, from ones, by torch.optim.Adam on the logarithms."""
+    x, n = torch.as_tensor(x), len(x)
+    Y = torch.nn.functional.one_hot(torch.as_tensor(y)).double()
+    log = torch.zeros(x.shape[1] + 1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([log], lr=0.1)
+
+    def coefficients():
+        z = x / log[1:].exp()
+        K = torch.exp(-0.5 * torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist").square())
+        return K, torch.linalg.solve(K + n * log[0].exp() * torch.eye(n, dtype=x.dtype), Y)
+
+    for _ in range(num_steps - 1):  # the last evaluation is that of the result
+        K, V = coefficients()
+        risk = -((K @ V) * Y).sum(1).clamp(1e-15, 1.0).log().mean()
+        loss = risk + 4 * np.e / n * (V * (K @ V)).sum().sqrt()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    K, V = coefficients()
+    P = (K @ V).clamp_min(0.0).detach()
+    return (P / P.sum(1, keepdim=True)).numpy()
+
+
+def test_all_rows_by_hand():
+    x, y = load_iris(return_X_y=True)
+    x = ((x - x.min(0)) / np.ptp(x, axis=0) + 1e-3 * np.random.default_rng(0).normal(size=x.shape))[::3]
+    model = PaperClassifier(num_steps=20).fit(x, y[::3])
+    np.testing.assert_allclose(model.predict_proba(x), by_hand(x, y[::3], 20), atol=1e-6)
+
+
+def test_batches_take_as_many_steps_and_published_rows_have_six_cells():
+    x, y = load_iris(return_X_y=True)
+    x = (x - x.min(0)) / np.ptp(x, axis=0)
+    model = PaperClassifier(batches=10, num_steps=100).fit(x, y)
+    assert model.result_.num_evaluations == 100
+    assert model.score(x, y) > 0.9
+    assert {len(cells) for cells in PUBLISHED.values()} == {6}
+    assert PUBLISHED["paper, batches"]["yeast"] == pytest.approx((60.3, 4.4))
+
+
+# --- Bayesian embeddings ----------------------------------------------------------------------------------------------
+
+
+matplotlib.use("Agg")
+
+
+def test_grid_of_gaussians():
+    """Maximum at 1.5 ± 0.2, a local one near the median heuristic; 900 points of each, as in the paper."""
+    x = torch.cat(grid.grid_samples(ratio=2.0))
+    embedding = BayesianMeanEmbedding(RBFKernel())
+    maxima = local_maxima(embedding, EmbeddingEvidence(), x, num_points=9, span=(0.5, 40.0), max_evaluations=15)
+    lengthscales = [m.parameters["kernel.lengthscale"].item() for m in maxima]
+    assert lengthscales[0] == pytest.approx(1.5, abs=0.2)
+    assert lengthscales[1] == pytest.approx(float(median_distance(x)), rel=0.25)
+    assert float(median_distance(x)) == pytest.approx(20.0, rel=0.1)
+
+
+def test_normal_against_laplace():
+    x = torch.cat(mixtures.mixture_samples())
+    maxima = local_maxima(mixtures.model(), EmbeddingEvidence(), x, num_points=30, span=(0.2, 8.0))
+    modes = sorted((m.parameters["kernel.lengthscale"].item(), m.value) for m in maxima)
+    assert [lengthscale for lengthscale, _ in modes] == pytest.approx([0.5, 2.9], rel=0.05)
+    assert modes[1][1] - modes[0][1] == pytest.approx(211, abs=5)
+
+
+def test_mixtures_have_equal_moments():
+    points = torch.linspace(-12, 12, 24001, dtype=torch.float64)
+    step = points[1] - points[0]
+    for density in mixtures.densities(points):
+        assert (density.sum() * step).item() == pytest.approx(1.0, abs=1e-3)
+        assert ((density * points.square()).sum() * step).item() == pytest.approx(7.0, abs=1e-2)
+
+
+def test_every_picture_is_drawn(tmp_path, capsys):
+    before = matplotlib.pyplot.get_fignums()
+    for name in ("two-sample", "witness"):
+        assert main(["reproduce", name, "--quick", "--out", str(tmp_path)]) == 0
+    for name in ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_posterior"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 1000
+    assert "grid of Gaussians" in capsys.readouterr().out
+    records = json.loads((tmp_path / "results.json").read_text())
+    assert {record["experiment"] for record in records} == {"grid", "mixtures", "chains"}
+    assert matplotlib.pyplot.get_fignums() == before
