@@ -132,15 +132,12 @@ def test_own_terms_of_other_kernels_count_half(x):
     torch.testing.assert_close(log_slope, expected.expand(20) if expected.dim() == 0 else expected.expand_as(log_slope))
 
 
-def test_symmetric_points_are_announced():
+def test_flat_embeddings_are_announced_or_refused():
     x = torch.tensor([[-1.0], [0.0], [1.0]], dtype=torch.float64)
     with pytest.warns(NumericalWarning, match="flat, up to rounding, at 1 of 3"):
         embedded = empirical_embedding(rbf(1.0), x)
     assert torch.isfinite(embedded.log_slope).all()
     assert embedded.log_slope[1] < -30
-
-
-def test_no_slope_at_all_is_an_error():
     with pytest.raises(NanError, match="all points are copies of one"):
         empirical_embedding(rbf(1.0), torch.ones(4, 2, dtype=torch.float64))
     far = torch.tensor([[0.0], [1e4], [2.1e4]], dtype=torch.float64)

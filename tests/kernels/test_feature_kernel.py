@@ -16,7 +16,6 @@ from kernel_embed.kernels.classes import FeatureKernel
 from kernel_embed.kernels.diagonal_bounds import LipschitzBound, MeanDiagonal, NominalDiagonal, lipschitz
 from kernel_embed.linalg import DenseSystem, FeatureSystem
 
-from ..bayesian_kernels import ExactGP
 from ..conftest import make_problem
 from ..embeddings.test_conditional import predictions
 from ..explicit_kernels import Implicit, explicit_kernels, network
@@ -36,15 +35,6 @@ def test_gram_is_that_of_the_kernel_on_features(base, problem):
         torch.testing.assert_close(ke.gram(kernel, *one), expected, rtol=1e-6, atol=1e-8)
         torch.testing.assert_close(kernel(*one).to_dense(), expected, rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(kernel(problem.x, diag=True), inner(z, diag=True), rtol=1e-6, atol=1e-8)
-
-
-def test_gpytorch_uses_it_as_any_kernel(problem):
-    y, likelihood = problem.x.sum(-1), gpytorch.likelihoods.GaussianLikelihood()
-    model = ExactGP(problem.x, y, likelihood, ScaleKernel(FeatureKernel(network(), RBFKernel()))).double()
-    loss = -gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(problem.x), y)
-    loss.backward()
-    assert torch.isfinite(loss)
-    assert model.eval()(problem.query).mean.shape == (7,)
 
 
 class Counting(nn.Module):

@@ -27,7 +27,7 @@ from torch.autograd import gradcheck
 import kernel_embed as ke
 from kernel_embed.embeddings.slopes import radial_slope
 from kernel_embed.kernels.lengthscales import scan_span
-from kernel_embed.kernels.radial import SQUARED_EXPONENTIAL, half_squares, radial_gram, square_distances
+from kernel_embed.kernels.radial import SQUARED_EXPONENTIAL, radial_gram, square_distances
 from kernel_embed.kernels.registration import matern
 from kernel_embed.kernels.supremum import gram_diagonal
 
@@ -142,25 +142,6 @@ def others():
         "batch rq": RQKernel(batch_shape=torch.Size([2])),
     }
     return {name: kernel.double() for name, kernel in kernels.items()}
-
-
-@pytest.mark.parametrize(("name", "ard"), RADIAL)
-def test_duplicated_rows_are_at_distance_zero(name, ard, points):
-    K = ke.gram(base(name, ard), points[0][[0, 1, 0, 2, 1, 0]])
-    # √ of a rounding error of ‖z‖²: what any formula by matrix products can promise for Matérn ½
-    atol = 1e-7 if name == "0.5" else 1e-14
-    for i, j in [(0, 2), (0, 5), (2, 5), (1, 4)]:
-        assert K[i, j].item() == pytest.approx(1.0, abs=atol)
-    assert torch.equal(K.diagonal(), torch.ones(6, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("name", ["rbf", "0.5", "1.5", "2.5"])
-def test_distances_do_not_suffer_from_an_offset(name, points):
-    """Features such as years: far from zero, close to each other."""
-    kernel = base(name, True)
-    torch.testing.assert_close(
-        ke.gram(kernel, points[0] + 2.0**20, points[1] + 2.0**20), ke.gram(kernel, *points), rtol=0, atol=1e-7
-    )
 
 
 def test_far_points_have_no_denormal_numbers():
@@ -304,15 +285,6 @@ def test_gradients(name: str, profile) -> None:
     torch.testing.assert_close(found_scale, exact_scale, rtol=1e-8, atol=max(1e-9, 1e3 * precision))
 
 
-def test_gram_of_two_clusters_and_batches() -> None:
-    x = torch.stack([far_apart("two clusters", 200), normal_points(200)])
-    kernel = RBFKernel(batch_shape=torch.Size([2])).double()
-    K = ke.kernels.gram(kernel, x).detach()
-    z = x / kernel.lengthscale.detach()
-    torch.testing.assert_close(K, torch.exp(-0.5 * by_differences(z, z)), rtol=0, atol=1e-7)
-    torch.testing.assert_close(K[1], ke.kernels.gram(kernel, normal_points(200)).detach()[1], rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize("kernel", [RBFKernel(), MaternKernel(0.5), MaternKernel(1.5), RQKernel()], ids=repr)
 def test_copies_at_tiny_lengthscales(kernel: gpytorch.kernels.Kernel) -> None:
     kernel = kernel.double()
@@ -342,24 +314,6 @@ def test_slope_of_the_embedding(name: str) -> None:
         gradients.append(torch.autograd.grad(mean.sum() + (h * v).sum(), log_scale)[0])
     torch.testing.assert_close(values[0], values[1], rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
-
-
-def test_sized_gaussians() -> None:
-    x = far_apart("two clusters")
-    size = torch.tensor([0.3, -0.7], dtype=x.dtype, requires_grad=True)
-    K = radial_gram(x.requires_grad_(), None, SQUARED_EXPONENTIAL, size)
-    exact = torch.exp(size.detach()[:, None, None] - 0.5 * by_differences(x, x).detach())
-    torch.testing.assert_close(K.detach(), exact, rtol=0, atol=1e-7)
-    K.sum().backward()
-    torch.testing.assert_close(size.grad, exact.sum((-2, -1)), rtol=1e-7, atol=0)
-    assert x.grad is not None
-    assert x.grad.abs().max() < 1e3
-
-
-def test_usual_data_are_not_done_again() -> None:
-    for shift in (0.0, 1e8):
-        z = normal_points(200, 10) + shift
-        assert not half_squares(z - z.mean(0), None)[1]
 
 
 def test_far_points_are_spoken_of() -> None:

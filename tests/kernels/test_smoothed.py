@@ -144,15 +144,12 @@ def test_atoms_of_a_sample_are_its_distribution():
     assert DiscreteMeasure.from_sample(torch.randn(999, 2), 10).num_atoms == 10
 
 
-def test_the_choice_is_named():
+def test_the_form_is_named(x):
     assert "ν: automatic, closed form: Gaussian terms" in repr(SmoothedKernel(RBFKernel()))
     assert "discrete measure" in repr(SmoothedKernel(RQKernel()))
     resolved = SmoothedKernel(RQKernel()).resolved(torch.randn(10, 1))
     assert "DiscreteMeasure(num_atoms=10)" in repr(resolved)
     assert "Matérn of order 3" in repr(SmoothedKernel(MaternKernel(nu=0.5, ard_num_dims=4)))
-
-
-def test_columns_without_decay_have_no_lebesgue_form(x):
     kernel = RBFKernel(active_dims=[0]) + RBFKernel(active_dims=[1])
     assert SmoothedKernel(kernel).form(2) == "discrete measure"
     assert SmoothedKernel(RBFKernel(active_dims=[0])).form(2) == "discrete measure"
@@ -187,25 +184,6 @@ def test_gradients(name, scale, line):
 def test_a_constant_in_a_sum_leaves_the_gradient_finite(x):
     """Terms with p = 0 have a root without a derivative, which must not reach the other parameters."""
     check_gradients(SmoothedKernel(ConstantKernel() + rbf(0.8), GaussianMeasure(2.0, learn=True)).double(), x)
-
-
-def test_gradcheck_of_the_matern_profile():
-    from kernel_embed.kernels.radial import radial_gram
-    from kernel_embed.kernels.smoothed_forms import GeneralMatern
-
-    z = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
-    for order in (1.5, 2.0, 3.5, 4.0, 6.0):
-        assert torch.autograd.gradcheck(lambda z, o=order: radial_gram(z, None, GeneralMatern(o, 1.0)), z, atol=1e-8)
-
-
-def test_batches_of_kernels_are_their_members(x):
-    kernel = RBFKernel(ard_num_dims=2, batch_shape=torch.Size([3])).double()
-    kernel.lengthscale = torch.rand(3, 1, 2, dtype=torch.float64) + 0.3
-    for measure in (None, GaussianMeasure(torch.tensor(0.8, dtype=torch.float64)), DiscreteMeasure(x[:4])):
-        together = SmoothedKernel(kernel, measure).gram(x)
-        for i in range(3):
-            alone = rbf(*kernel.lengthscale[i, 0].tolist())
-            torch.testing.assert_close(together[i], SmoothedKernel(alone, measure).gram(x))
 
 
 RBF, GAUSSIAN = SmoothedKernel(RBFKernel()), GaussianMeasure(1.0)

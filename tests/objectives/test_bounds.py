@@ -174,16 +174,13 @@ def test_every_bound_says_what_it_is_a_certificate_of():
         assert "rows that n" in found.conditions
 
 
-def test_the_inverse_of_kl():
+def test_pac_bayes_by_hand():
     for q in (0.0, 0.2, 0.9):
         for c in (0.01, 0.5):
             p = kl_inverse(q, c)
             kl = (q * math.log(q / p) if q else 0.0) + (1 - q) * math.log((1 - q) / (1 - p))
             assert kl == pytest.approx(c, rel=1e-6)
     assert kl_inverse(1.0, 0.1) == 1.0
-
-
-def test_pac_bayes_by_hand():
     losses = torch.rand(3, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     bound = pac_bayes_bound(losses, 0.9, temperature=0.2)
     R = losses.mean(1).numpy()

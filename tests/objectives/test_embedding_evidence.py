@@ -176,7 +176,7 @@ def test_awkward_samples_have_finite_values_gradients_and_posteriors(kernel, nam
         assert value.item() == pytest.approx(EmbeddingEvidence()(embedding, x).item(), rel=1e-4)
 
 
-def test_one_point_and_copies_of_it():
+def test_unusable_samples_are_refused(x):
     embedding = BayesianMeanEmbedding(rbf(1.0))
     with pytest.raises(ValueError, match=r"at least 2 points, got 1"):
         EmbeddingEvidence()(embedding, torch.zeros(1, 2, dtype=torch.float64))
@@ -184,19 +184,12 @@ def test_one_point_and_copies_of_it():
         EmbeddingEvidence()(embedding, torch.zeros(5, 2, dtype=torch.float64))
     # the posterior itself is well defined
     assert torch.isfinite(embedding.condition(torch.zeros(1, 2, dtype=torch.float64))(torch.ones(1, 2).double()).mean)
-
-
-def test_nan_and_widths(x):
-    embedding = BayesianMeanEmbedding(rbf(1.0))
     for kernel in (rbf(1.0, 2.0, 3.0), MaternKernel(ard_num_dims=3).double()):
         with pytest.raises(ValueError, match=r"Expected 3 features"):
             EmbeddingEvidence()(BayesianMeanEmbedding(kernel), x)
     x[3, 1] = float("nan")
     with pytest.raises(ValueError, match=r"finite values in x, got 1 NaN"):
         EmbeddingEvidence()(embedding, x)
-
-
-def test_more_than_memory_is_refused_before_it_is_tried():
     x = torch.randn(2_000_000, 1, dtype=torch.float64)
     with pytest.raises(MemoryError, match=r"num_locations=2000"):
         _ = BayesianMeanEmbedding(rbf(1.0)).condition(x).system

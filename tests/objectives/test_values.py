@@ -135,13 +135,10 @@ def test_cross_validation_with_a_general_target_kernel(problem, norm_penalty, ve
     assert value == pytest.approx(expected, rel=1e-8)
 
 
-def test_conditional_evidence(case):
+def test_evidence_is_that_of_loops(case, problem):
     embedding, problem, K, Y, _, _ = case
     value = ke.ConditionalEvidence()(embedding, problem.x, problem.y).item()
     assert value == pytest.approx(oracles.negative_log_evidence(K, Y, LAM), rel=1e-8)
-
-
-def test_evidence_of_continuous_targets(problem):
     y = problem.x[:, :2]
     value = ke.ConditionalEvidence()(ke.ConditionalEmbedding(rbf(), LAM), problem.x, y).item()
     with torch.no_grad():

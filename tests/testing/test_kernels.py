@@ -5,7 +5,7 @@ import torch
 from gpytorch import kernels
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel, SpectralMixtureKernel
 
-from kernel_embed.kernels import FeatureKernel, MahalanobisKernel, register
+from kernel_embed.kernels import FeatureKernel, MahalanobisKernel, plain_profile, register
 from kernel_embed.kernels.radial import RadialProfile
 from kernel_embed.tabular import TiedLaplaceKernel, TiedRBFKernel
 from kernel_embed.testing import KernelContract
@@ -52,7 +52,37 @@ class Fixed(kernels.Kernel):
         return torch.exp(-difference.square().sum(-1))
 
 
+class Renamed(RBFKernel):
+    """The squared exponential under another name."""
+
+
+class Cauchy(kernels.Kernel):
+    """φ(s) = 1 / (1 + s), with its three derivatives: E = −log(1 + s)."""
+
+    has_lengthscale = True
+
+    def forward(self, x1, x2, diag=False, **params):
+        return 1.0 / (1.0 + self.covar_dist(x1 / self.lengthscale, x2 / self.lengthscale, diag, square_dist=True))
+
+
+class PlainCauchy(Cauchy):
+    """The same, of which only φ is written down."""
+
+
+register(Renamed, like=RBFKernel)
+register(PlainCauchy, profile=plain_profile(lambda s: 1.0 / (1.0 + s)))
+register(
+    Cauchy,
+    profile=RadialProfile(
+        exponent=lambda halves: -torch.log1p(-2.0 * halves),
+        factors=lambda E: (1.0, -E.exp()),
+        curvature=lambda E: 2.0 * (2.0 * E).exp(),
+    ),
+)
 OTHER_WIDTHS = {
+    "registered like its parent": (2, lambda: Renamed(ard_num_dims=2)),
+    "registered profile": (2, lambda: ScaleKernel(Cauchy(active_dims=[1])) + RBFKernel()),
+    "registered profile without derivatives": (2, PlainCauchy),
     "no parameters": (2, Fixed),
     "rbf, one column": (1, RBFKernel),
     "matern, one column": (1, lambda: ScaleKernel(MaternKernel(1.5))),
