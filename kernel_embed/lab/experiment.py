@@ -23,7 +23,7 @@ class Settings:
     """How an experiment is run; each reads the settings it supports.
 
     Attributes:
-        data: directory of the data sets; ``None`` as in ``kernel_embed.lab.compare.reading.load_table``.
+        data: directory of the data sets; ``None`` for the one in ``KERNEL_EMBED_DATA``, or OpenML.
         out: directory for pictures and for files that let an interrupted run resume; ``None`` writes none.
         quick: a small run, to see that everything works.
         repetitions: number of simulated data sets.
@@ -72,7 +72,7 @@ class Experiment:
         duration: rough duration on two cores.
         key: the fields that name a record.
         cases: yields the cases, ``cases(settings, **parameters)``; often from ``product_cases``.
-        summary: the table of its own records, with our figures next to the published ones.
+        summary: the table of its own records, a function or, for a row for each record, formats of fields by header.
         draw: draws its pictures, ``draw(records, directory)``; ``None`` if it has none.
         options: the settings it supports besides ``out`` and ``quick``, separated by spaces.
         paper: authors, for an experiment of a paper.
@@ -94,7 +94,7 @@ class Experiment:
     duration: str
     key: tuple[str, ...]
     cases: Callable[..., Iterable[Case]]
-    summary: Callable[[Sequence[Record]], str]
+    summary: Callable[[Sequence[Record]], str] | Mapping[str, str]
     draw: Callable[[Sequence[Record], pathlib.Path], None] | None = None
     options: str = ""
     paper: str = ""
@@ -114,13 +114,7 @@ class Experiment:
         return f"{self.part} of {self.paper}: {self.shows}" if self.paper else self.shows
 
     def variant(self, **changes: Any) -> Experiment:
-        """The same experiment with other parameters.
-
-        Args:
-            **changes: new values of its ``parameters``.
-
-        Returns:
-            The variant; this experiment is unchanged.
+        """The same experiment with other values of its ``parameters``.
 
         Raises:
             TypeError: if the experiment has no such parameter.
@@ -187,7 +181,7 @@ def reproduce(experiment: Experiment, settings: Settings, results: Results | Non
     results.check_writable()
     experiment.run(results, settings)
     records = experiment.own(results.records)
-    text = experiment.summary(records)
+    text = experiment.summary(records) if callable(experiment.summary) else record_table(records, experiment.summary)
     if settings.out is not None and experiment.draw is not None:
         settings.out.mkdir(parents=True, exist_ok=True)
         try:

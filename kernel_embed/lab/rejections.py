@@ -9,6 +9,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsFloat, TypeAlias, TypeVar
 
 import numpy as np
@@ -57,6 +58,7 @@ class Design(NamedTuple):
                     yield Case(dict(zip(KEY, values, strict=True)), functools.partial(run, *values))
 
 
+@dataclass(frozen=True, repr=False)
 class RejectionStudy:
     """The p-values of :func:`rejection_study` and what follows from them.
 
@@ -73,10 +75,10 @@ class RejectionStudy:
         0.5
     """
 
-    def __init__(
-        self, records: list[Record], simulators: tuple[str, ...], tests: tuple[str, ...], level: float
-    ) -> None:
-        self.records, self.simulators, self.tests, self.level = records, simulators, tests, level
+    records: list[Record]
+    simulators: tuple[str, ...]
+    tests: tuple[str, ...]
+    level: float
 
     def pvalues(self, simulator: str, test: str) -> NDArray[np.float64]:
         """The p-values of one test on the data of one simulator, in the order of the repetitions.
@@ -147,13 +149,11 @@ def rejection_study(
     """Run every test on the data of every simulator and count rejections.
 
     Args:
-        tests: by name; each is called as ``test(*data, seed=repetition)`` and returns a p-value, or an object with
-            ``.pvalue``.
+        tests: by name; ``test(*data, seed=repetition)`` returns a p-value, or an object with ``.pvalue``.
         simulators: by name; ``simulator(repetition)`` returns the data, the same for every test.
         num_repetitions: for each pair of a test and a simulator.
         level: α.
-        path: a results file. An interrupted study resumes from it, and a study with more repetitions adds the missing
-            ones.
+        path: a results file, from which an interrupted study, or one with more repetitions, resumes.
         progress: show a progress bar; by default on a terminal or in a notebook.
 
     Returns:
@@ -208,11 +208,11 @@ def rejection_experiment(designs: Callable[[Settings], list[Design]], options: s
             yield from design.cases()
 
     @functools.cache
-    def defaults() -> list[Design]:
-        return designs(Settings())
+    def names() -> set[tuple[str, str]]:
+        return {(s, t) for tests, simulators, _ in designs(Settings()) for s in simulators for t in tests}
 
     def owns(record: Record) -> bool:
-        return any(record.get("simulator") in d.simulators and record.get("test") in d.tests for d in defaults())
+        return (record.get("simulator"), record.get("test")) in names()
 
     options = f"repetitions datasets methods {options}"
     return Experiment(**fields, key=KEY, cases=cases, options=options, owns=owns)

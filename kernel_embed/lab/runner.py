@@ -1,8 +1,7 @@
 """Run cases and keep their records: resume, parallel jobs, time and memory, progress and failures, for the whole lab.
 
-A case is a key (the fields that name it) and a function that returns flat records. Cases with records in the results
-file are skipped, so that an interrupted run resumes exactly where it stopped. Budgets are CPU time, so that a busy
-machine does not cut learners short, and two runs cut them alike.
+Cases with records in the results file are skipped, so that an interrupted run resumes exactly where it stopped. Budgets
+are CPU time, so that a busy machine does not cut learners short, and two runs cut them alike.
 """
 
 from __future__ import annotations
@@ -32,13 +31,10 @@ LEFT_OUT = "left_out"
 
 
 class Case(NamedTuple):
-    """One unit of work.
+    """A key, the fields that name the case and are added to its records, and a function that returns its record(s).
 
-    Attributes:
-        key: the fields that name it; they are added to each of its records.
-        run: returns one record or several. With several jobs it runs in another process and must be picklable, such
-            as a ``functools.partial`` of a module's function.
-        label: shown beside the progress bar and in messages; the values of the key by default.
+    With several jobs, ``run`` must be picklable, such as a ``functools.partial`` of a module's function. ``label`` is
+    shown in messages, by default the values of the key.
     """
 
     key: Record
@@ -73,18 +69,8 @@ def run_cases(
 ) -> Outcome:
     """Run the cases that have no records yet, in order, and write their records as each one finishes.
 
-    Args:
-        cases: a list, or a generator that is read as the work proceeds.
-        results: where records are found and written.
-        name: shown before the progress bar.
-        total: how many cases there are, where ``cases`` is a generator.
-        jobs: processes; with one, cases run in this process.
-        seconds: start no further case after this long.
-        failures: exceptions that become a record with the field ``left_out``; others stop the run.
-        progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
-
-    Returns:
-        The cases that were skipped or failed.
+    After ``seconds`` no further case is started. Exceptions of the types ``failures`` become a record with the field
+    ``left_out``; others stop the run. With ``jobs`` above 1, cases run in that many processes.
 
     Example:
         >>> results = Results(None, key=["n"])
@@ -122,11 +108,6 @@ def finished(records: Iterable[Record]) -> list[Record]:
     return [record for record in records if LEFT_OUT not in record]
 
 
-def first_line(error: BaseException) -> str:
-    """The type of an error and the first line of its text, at most 200 characters."""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
-
-
 def _missing(cases: Iterable[Case], results: Results, skip: Callable[[], object]) -> Iterator[Case]:
     """The cases without records. A case has records if one agrees with it in every field of its key."""
     recorded: dict[tuple[str, ...], set[tuple[Hashable, ...]]] = {}
@@ -143,16 +124,13 @@ def _missing(cases: Iterable[Case], results: Results, skip: Callable[[], object]
             yield case
 
 
-Attempt = tuple[list[Record], Outcome]
-
-
-def _attempt(case: Case, failures: tuple[type[Exception], ...]) -> Attempt:
+def _attempt(case: Case, failures: tuple[type[Exception], ...]) -> tuple[list[Record], Outcome]:
     try:
         records = case.run()
     except Skip as skip:
         return [], Outcome([f"{case}: {skip}"], [])
     except failures as error:
-        reason = first_line(error)
+        reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
         return [{**case.key, LEFT_OUT: reason}], Outcome([], [f"{case}: {reason}"])
     several = [records] if isinstance(records, dict) else records
     return [{**case.key, **record} for record in several], Outcome([], [])
@@ -160,7 +138,7 @@ def _attempt(case: Case, failures: tuple[type[Exception], ...]) -> Attempt:
 
 def _attempts(
     cases: Iterator[Case], failures: tuple[type[Exception], ...], jobs: int, show: Callable[[str], object]
-) -> Generator[Attempt, None, None]:
+) -> Generator[tuple[list[Record], Outcome], None, None]:
     if jobs <= 1:
         for case in cases:
             show(printable(str(case)))
@@ -208,7 +186,6 @@ def fit_model(model: Any, x: Any, y: NDArray[Any], groups: NDArray[Any] | None =
     return model
 
 
-STATUS, RESET = pathlib.Path("/proc/self/status"), pathlib.Path("/proc/self/clear_refs")
 SMALLEST = 125
 """Rows of the first trial; tables up to twice this size are never cut."""
 STEEPEST, FLATTEST, FIRST_STEP = 3.3, 2.5, 1.5
@@ -221,12 +198,7 @@ SAFETY = 1.3
 
 
 def affordable_rows(
-    make: Callable[[], Any],
-    x: Any,
-    y: NDArray[Any],
-    budget: float,
-    seed: int = 0,
-    groups: NDArray[Any] | None = None,
+    make: Callable[[], Any], x: Any, y: NDArray[Any], budget: float, seed: int = 0, groups: NDArray[Any] | None = None
 ) -> int:
     """How many rows of ``x, y`` a new learner can be fitted to in about ``budget`` seconds; 0 if not even 125.
 
@@ -267,6 +239,9 @@ def affordable_rows(
 def take(x: Any, rows: NDArray[Any]) -> Any:
     """Rows of a matrix or a data frame, by position."""
     return x.iloc[rows] if hasattr(x, "iloc") else x[rows]
+
+
+STATUS, RESET = pathlib.Path("/proc/self/status"), pathlib.Path("/proc/self/clear_refs")
 
 
 def reset_peak() -> float | None:

@@ -146,32 +146,20 @@ class Settings(NamedTuple):
 
 
 class Comparison:
-    """The learners on one table: records in ``results``, and a file of arrays for each in ``out/folds`` or in memory.
+    """The learners on one table, scored on folds, or on the rows of ``test``.
 
-    Args:
-        table: the rows to learn from; ``test``, those to score on instead of folds.
-        settings: how to compare.
-        results: where records are written, and read after an interruption.
-        out: the directory of the arrays; ``None`` keeps them in memory.
+    Records are in ``results``, and the arrays of each in a file of ``out/folds``, or in memory.
     """
 
     def __init__(
-        self,
-        table: UserTable,
-        test: UserTable | None,
-        settings: Settings,
-        results: Results,
-        out: pathlib.Path | None = None,
+        self, table: UserTable, test: UserTable | None, settings: Settings, results: Results, out: pathlib.Path | None
     ) -> None:
         self.table, self.test, self.settings, self.results, self.out = table, test, settings, results, out
         self.task = TASKS[settings.task]
         self.learners = self.task.learners(settings.kernel)
-        for method in settings.methods:
-            if method not in self.learners:
-                raise ValueError(
-                    f"There is no method {method!r} for {self.task.name}. Choose among {', '.join(self.learners)}, or "
-                    "name another task."
-                )
+        if unknown := [method for method in settings.methods if method not in self.learners]:
+            words = f"There is no method {unknown[0]!r} for {self.task.name}"
+            raise ValueError(f"{words}. Choose among {', '.join(self.learners)}, or name another task.")
         own = {name: getattr(settings, name) for name in ("task", "kernel", "folds", "seed", "budget")}
         self._key: Record = {"experiment": "compare", "dataset": table.name, "data": table.fingerprint, **own}
         if table.groups is not None:
@@ -221,7 +209,11 @@ class Comparison:
             rows = proportional_sample(y, len(y) if limit is None else int(limit), self.settings.seed)
             measured = self.task.measure(make, split.part(rows), self.table.y)
         # The arrays first: a record in the file means that everything of this fold is there.
-        self._keep(key, {**measured.arrays, **learned_arrays(measured.model)})
+        arrays, name = {**measured.arrays, **learned_arrays(measured.model)}, _file_name(key)
+        if self.out is None:
+            self._memory[name] = arrays
+        else:
+            write_plain(self.out / "folds" / name, "folds", arrays)
         return {**measured.record, "num_available": len(y), "row_limit": limit}
 
     def arrays(self, record: Record) -> Arrays:
@@ -231,12 +223,6 @@ class Comparison:
             return self._memory.get(name, {})
         path = self.out / "folds" / name
         return read_plain(path, "folds") if path.exists() else {}
-
-    def _keep(self, key: Record, arrays: Arrays) -> None:
-        if self.out is None:
-            self._memory[_file_name(key)] = arrays
-        else:
-            write_plain(self.out / "folds" / _file_name(key), "folds", arrays)
 
 
 def _file_name(record: Record) -> str:

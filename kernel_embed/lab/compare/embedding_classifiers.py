@@ -132,16 +132,8 @@ class PaperClassifier(MostProbable):
     """A multiclass embedding learned as in section 5 of the paper, by Adam.
 
     With ``hidden`` units it is a conditional embedding network, a perceptron with a linear kernel on top, and its
-    probabilities are calibrated; λ starts at 0.01, because from the paper's 1 the complexity outweighs the risk of the
-    first features, which are small, and on some data learning ends where they are zero. Without them it has a
-    lengthscale for each column, from ones, and the probabilities of eq. (6). The sensitivity stays 1: the objective
-    depends on it only through its ratio to λ, which is the same for a batch and for all rows.
-
-    Args:
-        hidden: units of the layers.
-        num_steps: steps of Adam; with a network the paper's 1000 overfit small data here.
-        learning_rate: of Adam.
-        batches: steps in an epoch: 1 for all rows at every step (GMCE), 10 for a tenth of them (GMCE-SGD).
+    probabilities are calibrated. Without them it has a lengthscale for each column, from ones, and the probabilities of
+    eq. (6). An epoch has ``batches`` steps: 1 for all rows at every step (GMCE), 10 for a tenth of them (GMCE-SGD).
     """
 
     def __init__(
@@ -157,6 +149,8 @@ class PaperClassifier(MostProbable):
         if self.hidden:
             network = perceptron(x.shape[1], self.hidden).double()
             paper_initialization(network, torch.Generator().manual_seed(0))
+            # From the paper's λ = 1 the complexity outweighs the risk of the first features, which are small, and on
+            # some data learning ends where they are zero.
             embedding = MulticlassEmbedding(FeatureKernel(network), len(self.classes_), 0.01).double()
             objective = NETWORK_OBJECTIVE
             options["early_stopping"] = False  # learned from all rows, as in the paper
@@ -188,14 +182,8 @@ FLAT = 6.0
 class PosteriorAverageClassifier(MostProbable):
     """Learns by optimization, then runs NUTS from there; calibrated probabilities are averaged over ``draws_``.
 
-    Args:
-        kernel: see :class:`kernel_embed.MulticlassEmbeddingClassifier`.
-        objective: of the posterior; :class:`kernel_embed.ConditionalEvidence` by default.
-        num_samples: draws, of one chain.
-        warmup_steps: draws before them, in which the sampler finds its step size.
-        max_tree_depth: of NUTS; a draw takes at most 2 to this power evaluations.
-        powers: choose among these powers of the density by :func:`kernel_embed.posteriors.choose_power`; none
-            for the density itself.
+    The posterior is that of :class:`kernel_embed.ConditionalEvidence` by default, in one chain. With ``powers``, one of
+    these powers of the density is chosen by :func:`kernel_embed.posteriors.choose_power`.
     """
 
     def __init__(

@@ -61,17 +61,9 @@ class Structure(Enum):
 
 @dataclass(frozen=True)
 class Learner:
-    """A way to learn.
+    """A way to learn: the code of its constructor, and how a table is prepared for it, a name in :data:`ENCODINGS`.
 
-    Attributes:
-        name: as in ``--methods``.
-        structure: what it consists of.
-        description: what it does, in one sentence.
-        constructor: code of the model.
-        encoding: how a table is prepared for it, a name in :data:`ENCODINGS`.
-        task: ``"classification"`` or ``"regression"``.
-        default: whether it runs if no learners are named; ``quick`` with ``--quick``.
-        package: a package that must be installed in addition to our requirements (extra ``bench``).
+    It runs by ``default``, or with ``--quick``, if ``package``, which our requirements do not have, is installed.
     """
 
     name: str
@@ -111,10 +103,7 @@ class Learner:
         return "regressor[-1].predict_interval(regressor[:-1].transform(X_new), coverage=0.9)"
 
     def code(self, with_groups: bool = False) -> str:
-        """The lines that fit a data frame ``X`` with targets ``y`` as the comparison does, and predict ``X_new``.
-
-        ``with_groups``, a learner that takes the ``groups`` of rows gets them.
-        """
+        """The lines that fit a data frame ``X`` with targets ``y`` as the comparison does, and predict ``X_new``."""
         name, pipeline = self._variable, self._pipeline
         parameter = groups_parameter(self.for_tables()) if with_groups else None
         fit = f"{name}.fit(X, y)" if parameter is None else f"{name}.fit(X, y, {parameter}=groups)"
@@ -169,13 +158,10 @@ def learners(task: str = "classification", kernel: str = "rbf") -> dict[str, Lea
     return {one.name: replace(one, constructor=one.constructor.format(**fields)) for one in own}
 
 
-def _rademacher(rate: str, default: bool = True, quick: bool = False) -> Learner:
-    return Learner(
-        f"rademacher {rate}", Structure.KERNEL,
-        f"training risk plus the Rademacher complexity bound times {rate}",
-        f'paper(ke.EmpiricalRisk() + ke.RademacherComplexity("{rate}"){{make}})',
-        default=default, quick=quick,
-    )  # fmt: skip
+def _rademacher(rate: str, **runs: bool) -> Learner:
+    words = f"training risk plus the Rademacher complexity bound times {rate}"
+    code = f'paper(ke.EmpiricalRisk() + ke.RademacherComplexity("{rate}"){{make}})'
+    return Learner(f"rademacher {rate}", Structure.KERNEL, words, code, **runs)
 
 
 CLASSIFIERS = (

@@ -39,21 +39,14 @@ class Estimate(NamedTuple):
         return f"{factor * self.mean:.{digits}f}{spread}"
 
 
-class Row(NamedTuple):
-    """One learner on one table.
+UNKNOWN = Estimate(math.nan, math.nan)
 
-    Attributes:
-        method: its name.
-        note: why it had fewer rows or was left out; empty if neither.
-        loss: what learners are ranked by, with its standard error over folds, or over rows of a single test table.
-        scores: all scores by name, the loss among them.
-        num_folds: folds that it finished.
-        num_train: rows it was fitted to, the mean over folds; ``num_available``, those it might have had.
-        bound: of the loss, in its tight form; NaN if there is none.
-        num_evaluations, seconds, megabytes: its cost, the mean over folds; NaN if not known.
-        losses: the loss, one mean for each fold or one value for each row of a single test table.
-        folds: which folds ``losses`` belong to; ``None`` for rows.
-        behind: how much higher its loss is than the best one's, paired; ``pvalue`` of that difference.
+
+class Row(NamedTuple):
+    """One learner on one table; its numbers are means over the folds that it finished, and NaN if not known.
+
+    ``note`` says why it had fewer rows or was left out. ``losses`` are those of ``folds``, or, with ``folds=None``, of
+    every row of a single test table. ``behind`` is the paired difference from the best row's loss.
     """
 
     method: str
@@ -70,7 +63,7 @@ class Row(NamedTuple):
     losses: NDArray[np.float64] = np.empty(0)
     folds: tuple[int, ...] | None = ()
     test_share: float = 0.0
-    behind: Estimate = Estimate(math.nan, math.nan)
+    behind: Estimate = UNKNOWN
     pvalue: float = math.nan
 
     @property
@@ -93,8 +86,7 @@ def rows_of(records: Sequence[Record], arrays: Callable[[Record], Arrays], task:
 def _row(method: str, records: Sequence[Record], arrays: Callable[[Record], Arrays], task: Task) -> Row:
     done = finished(records)
     if not done:
-        unknown = Estimate(math.nan, math.nan)
-        return Row(method, f"left out: {records[0][LEFT_OUT]}", unknown, {score.name: unknown for score in task.scores})
+        return Row(method, f"left out: {records[0][LEFT_OUT]}", UNKNOWN, {score.name: UNKNOWN for score in task.scores})
     train, available = column(done, "num_train").mean(), column(done, "num_available").mean()
     notes = []
     if train < available:
@@ -105,29 +97,21 @@ def _row(method: str, records: Sequence[Record], arrays: Callable[[Record], Arra
     single = records[0]["folds"] == 1
     folds = [predictions for predictions in map(arrays, done) if predictions]
     values = task.score_rows(folds[0]) if single and folds else {}
-    scores = {name: _estimate(values[name] if name in values else column(done, name)) for name, *_ in task.scores}
+    scores = {}
+    for score in task.scores:
+        numbers = values[score.name] if score.name in values else column(done, score.name)
+        error = standard_error(numbers) if len(numbers) > 1 else math.nan
+        scores[score.name] = Estimate(float(numbers.mean()), error)
     if folds:
         scores.update({name: Estimate(value, math.nan) for name, value in task.pool(folds).items()})
+    costs = ("tight_bound", "num_evaluations", "fit_seconds", "peak_megabytes")
     return Row(
-        method,
-        "; ".join(notes),
-        scores[task.loss],
-        scores,
-        num_folds=len(done),
-        num_train=float(train),
-        num_available=float(available),
-        bound=_mean(done, "tight_bound"),
-        num_evaluations=_mean(done, "num_evaluations"),
-        seconds=_mean(done, "fit_seconds"),
-        megabytes=_mean(done, "peak_megabytes"),
+        method, "; ".join(notes), scores[task.loss], scores, len(done), float(train), float(available),
+        *(_mean(done, field) for field in costs),
         losses=values[task.loss] if values else column(done, task.loss),
         folds=None if single else tuple(int(fold) for fold in column(done, "fold")),
         test_share=float((column(done, "num_test") / column(done, "num_available")).mean()),
-    )
-
-
-def _estimate(values: NDArray[np.float64]) -> Estimate:
-    return Estimate(float(values.mean()), standard_error(values) if len(values) > 1 else math.nan)
+    )  # fmt: skip
 
 
 def _mean(records: Sequence[Record], field: str) -> float:
@@ -177,10 +161,7 @@ def is_tied(row: Row, best: Row) -> bool:
 
 
 class Recommendation(NamedTuple):
-    """The learner to use, the best one, those tied with it (and itself), and the reason.
-
-    ``is_fair`` is false if the budget cut a learner to a part of the rows or folds, or left it out; ``why`` says so.
-    """
+    """The learner to use, the best one, those tied with it, the reason, and whether the budget cut no learner."""
 
     method: str
     best: str
@@ -233,14 +214,11 @@ def _cut(row: Row, num_folds: int) -> str:
 
 
 class Standing(NamedTuple):
-    """One learner over several tables.
+    """One learner over several tables: against each other learner (``tallies``), and against the best of them.
 
-    Attributes:
-        tallies: by other learner, on how many tables it is ahead, within one standard error, and behind.
-        ranks: the rank of every learner, averaged over the tables on which all of them finished; empty without any.
-        num_tables: on how many it is compared with the best of the others.
-        num_level: on how many of these it is ahead or within one standard error.
-        worse: the tables on which its loss is more than 5 % higher, by number.
+    A tally counts tables on which it is ahead, within one standard error, and behind. ``ranks`` are averages over the
+    tables on which all learners finished. Of ``num_tables``, it is ahead or within one standard error of the best other
+    on ``num_level``, and its loss is more than 5 % higher on those numbered in ``worse``.
     """
 
     tallies: dict[str, tuple[int, int, int]]

@@ -6,8 +6,7 @@ import csv
 import io
 import pathlib
 import warnings
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ def read_frame(path: pathlib.Path) -> pd.DataFrame:
     if not path.is_file():
         raise FileNotFoundError(f"File not found: {path}. Check the path.")
     frame = _read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _read_csv(path)
-    return with_names(frame, list(map(str, frame.columns)), str(path))
+    return _with_names(frame, map(str, frame.columns), str(path))
 
 
 def frame_of(X: Any) -> pd.DataFrame:
@@ -41,21 +40,21 @@ def frame_of(X: Any) -> pd.DataFrame:
     try:
         frame = X.to_pandas() if hasattr(X, "to_pandas") else pd.DataFrame(X)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(
-            f"X is neither a data frame nor a matrix but {type(X).__name__} ({error}). Give it two dimensions."
-        ) from error
+        words = f"neither a data frame nor a matrix but {type(X).__name__}"
+        raise ValueError(f"X is {words} ({error}). Give it two dimensions.") from error
     if frame.shape[1] == 0:
         raise ValueError(f"X has no columns (shape {frame.shape}). Give at least one feature.")
     is_named = hasattr(X, "to_pandas") or isinstance(X, pd.DataFrame | dict)
     names = map(str, frame.columns) if is_named else (f"x{j}" for j in range(frame.shape[1]))
-    return with_names(frame, list(names), "X")
+    return _with_names(frame, names, "X")
 
 
-def with_names(frame: pd.DataFrame, names: list[str], where: str) -> pd.DataFrame:
-    """The frame under these names of its columns, which must differ."""
-    if repeated := sorted({name for name, count in Counter(names).items() if count > 1}):
-        raise ValueError(f"Several columns of {where} have the same name: {listed(repeated)}. Rename them.")
-    return frame.set_axis(names, axis=1)
+def _with_names(frame: pd.DataFrame, names: Iterable[str], where: str) -> pd.DataFrame:
+    frame = frame.set_axis(list(names), axis=1)
+    if not frame.columns.is_unique:
+        repeated = listed(sorted(set(frame.columns[frame.columns.duplicated()])))
+        raise ValueError(f"Several columns of {where} have the same name: {repeated}. Rename them.")
+    return frame
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
@@ -75,17 +74,9 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # columns of mixed cells are parsed later
         frame = pd.read_csv(
-            io.StringIO(text),
-            sep=delimiter,
-            header=None,
-            names=range(len(header)),
-            skiprows=lines,
-            na_values=list(MISSING),
-            skipinitialspace=True,
-            index_col=False,
-            low_memory=False,
-            **EXACT_NUMBERS,
-        )
+            io.StringIO(text), sep=delimiter, header=None, names=range(len(header)), skiprows=lines,
+            na_values=list(MISSING), skipinitialspace=True, index_col=False, low_memory=False, **EXACT_NUMBERS,
+        )  # fmt: skip
     frame.columns = pd.Index(header)
     frame.attrs["delimiter"] = delimiter
     return frame
@@ -104,18 +95,13 @@ def _checked_shape(path: pathlib.Path, text: str, delimiter: str) -> tuple[list[
             if not header:
                 header, lines = [cell.strip() for cell in row], reader.line_num
             elif len(row) != len(header):
-                raise ValueError(
-                    f"Row {rows} of {path} has {len(row)} cells, but the header has {len(header)}. "
-                    "Correct that row, or quote cells that contain the separator."
-                )
+                words = f"has {len(row)} cells, but the header has {len(header)}"
+                raise ValueError(f"Row {rows} of {path} {words}. Quote cells that contain the separator.")
     except csv.Error as error:
-        raise ValueError(
-            f"A cell in row {rows + 1} of {path} is too long: {error}. Shorten it, or remove its column from the file."
-        ) from error
+        words = f"A cell in row {rows + 1} of {path} is too long: {error}"
+        raise ValueError(f"{words}. Shorten it, or remove its column from the file.") from error
     if rows < 2:
-        raise ValueError(
-            f"{path} has {rows} lines, but a table needs a header and rows. Its first line must name the columns."
-        )
+        raise ValueError(f"{path} has {rows} lines, but a table needs a header and rows. Give it both.")
     return header, lines
 
 
@@ -127,9 +113,7 @@ def _read_parquet(path: pathlib.Path) -> pd.DataFrame:
     try:
         return parquet.read_table(path).to_pandas()
     except (ArrowException, OSError) as error:
-        raise ValueError(
-            f"{path} is not a Parquet file ({error}). Write it with DataFrame.to_parquet, or give a CSV file."
-        ) from error
+        raise ValueError(f"{path} is not a Parquet file ({error}). Write it by DataFrame.to_parquet.") from error
 
 
 MOSTLY = 0.9
@@ -179,18 +163,13 @@ def typed(cells: pd.Series, delimiter: str = ";", notes: Notes | None = None) ->
     return values.reindex(cells.index)
 
 
-def read_dates(text: pd.Series) -> pd.Series:
-    """Dates from text, with the day first if a point follows it; NaT for cells without a date."""
-    day_first = text.str.contains(r"^\d{1,2}\.", regex=True).any()
-    return pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=bool(day_first))
-
-
 def _parse(text: pd.Series, index: pd.Index, delimiter: str, notes: Notes) -> pd.Series:
     name, lower = str(text.name), text.str.lower()
     if lower.isin(["true", "false"]).all():
         return (lower == "true").astype(np.float64).reindex(index)
     if text.str.fullmatch(DATE).all():
-        dates = read_dates(text)
+        day_first = bool(text.str.contains(r"^\d{1,2}\.", regex=True).any())
+        dates = pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=day_first)
         if dates.notna().all():
             return dates.reindex(index)
     commas = text.str.contains(",", regex=False)
@@ -229,24 +208,22 @@ class Categories(TransformerMixin, BaseEstimator):
         """Store the types of the columns, and their categories."""
         types = {name: series_type(X[name]) for name in X.columns}
         self.types_ = {name: kind.__name__ for name, kind in types.items()}
-        self.categories_ = {
-            name: sorted(X[name].value_counts().index[:250], key=str)
-            for name, kind in types.items()
-            if kind.is_category
-        }
+        texts = [name for name, kind in types.items() if kind.is_category]
+        self.categories_ = {name: sorted(X[name].value_counts().index[:250], key=str) for name in texts}
         self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         return self
 
     def transform(self, X: pd.DataFrame) -> pd.DataFrame:
         """The same columns; an unknown category is missing."""
-        return pd.DataFrame({name: self._column(X[name]) for name in X.columns}, index=X.index)
+        columns: dict[Any, Any] = {}
+        for name in X.columns:
+            if name in self.categories_:
+                columns[name] = pd.Categorical(X[name], self.categories_[name])
+            else:
+                encoder = next(one for one in column_encoders.COLUMN_TYPES if one.__name__ == self.types_[name])
+                columns[name] = encoder.values(X[name].to_numpy(), name)
+        return pd.DataFrame(columns, index=X.index)
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """The names of the columns, which are those of the table."""
         return self.feature_names_in_
-
-    def _column(self, cells: pd.Series) -> pd.Series:
-        if cells.name in self.categories_:
-            return pd.Series(pd.Categorical(cells, self.categories_[cells.name]), index=cells.index)
-        encoder = next(one for one in column_encoders.COLUMN_TYPES if one.__name__ == self.types_[cells.name])
-        return pd.Series(encoder.values(cells.to_numpy(), cells.name), index=cells.index)

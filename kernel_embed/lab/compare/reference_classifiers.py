@@ -1,8 +1,4 @@
-"""Classifiers of other libraries: one entry each, a function that fits a model and one that predicts with it.
-
-An entry of :data:`CLASSIFIERS` becomes an estimator by its name, as in ``ReferenceClassifier("catboost")``. Packages of
-the extra ``bench`` are imported when they are used.
-"""
+"""Classifiers of other libraries in :data:`CLASSIFIERS`; packages of the extra ``bench`` are imported when used."""
 
 from __future__ import annotations
 
@@ -38,12 +34,9 @@ from .tasks import log_losses
 
 
 class Reference(NamedTuple):
-    """A classifier of another library.
+    """Functions that fit a model to features and the numbers of the classes, and predict with it.
 
-    Attributes:
-        fit: from features and the numbers of the classes, some with the smoothness of a kernel, to a model.
-        probabilities: from the model and features.
-        labels: likewise, the predicted numbers where they are not the most probable ones.
+    ``labels`` are the predicted numbers where they are not the most probable ones.
     """
 
     fit: Callable[..., Any]
@@ -52,12 +45,7 @@ class Reference(NamedTuple):
 
 
 class ReferenceClassifier(MostProbable):
-    """A classifier of another library as an estimator.
-
-    Args:
-        name: of an entry of :data:`CLASSIFIERS`.
-        smoothness: of a Matérn kernel, for those that take one; ``None`` for the squared exponential.
-    """
+    """A classifier of :data:`CLASSIFIERS` by name; ``smoothness`` is that of a Matérn kernel, if it has one."""
 
     def __init__(self, name: str, smoothness: float | None = None) -> None:
         self.name, self.smoothness = name, smoothness
@@ -90,8 +78,7 @@ def _fit_svc(
     """C and γ by grid search over folds of at most ``search_rows`` rows, probabilities by Platt scaling on all rows.
 
     ``pairwise`` scales each pair of classes and couples them, as libsvm does inside ``SVC(probability=True)``;
-    otherwise each class is scaled against the rest (``CalibratedClassifierCV``), as scikit-learn recommends. Returns
-    the classifier, whose votes are the predicted labels, and the model with probabilities.
+    otherwise each class is scaled against the rest. Returns the classifier, which predicts labels, and the model.
     """
     x, rows = np.asarray(X), proportional_sample(y, search_rows or len(y))
     # stratified folds need as many rows of every class as there are folds
@@ -177,10 +164,7 @@ class DirichletModel(gpytorch.models.ExactGP):
 
 
 def _fit_dirichlet(X: ArrayLike, y: NDArray[Any], smoothness: float | None = None) -> DirichletModel:
-    """Maximize the marginal likelihood of all classes together by 100 steps of Adam.
-
-    Cholesky factors at every size, where GPyTorch would turn to conjugate gradients above n = 800.
-    """
+    """Maximize the marginal likelihood of all classes together by 100 steps of Adam, with Cholesky factors."""
     x = torch.tensor(np.asarray(X), dtype=torch.float64)
     likelihood = DirichletClassificationLikelihood(torch.as_tensor(y), learn_additional_noise=True, dtype=x.dtype)
     model: DirichletModel = DirichletModel(x, likelihood, smoothness).to(x)
@@ -217,10 +201,8 @@ def optional(package: str) -> Any:
 def _fit_boosting(X: Any, y: NDArray[Any]) -> HistGradientBoostingClassifier:
     # A class of a single row cannot be on both sides of the split for early stopping.
     stopping = "auto" if np.unique(y, return_counts=True)[1].min() > 1 else False
-    boosting = HistGradientBoostingClassifier(
-        categorical_features="from_dtype", random_state=0, early_stopping=stopping
-    )
-    return boosting.fit(X, y)
+    settings = {"categorical_features": "from_dtype", "random_state": 0, "early_stopping": stopping}
+    return HistGradientBoostingClassifier(**settings).fit(X, y)
 
 
 def fit_catboost(X: Any, y: NDArray[Any], kind: str = "Classifier") -> Any:

@@ -1,8 +1,4 @@
-"""Regressors that predict distributions: one kernel, and those of other libraries.
-
-Each of the latter is an entry of :data:`REGRESSORS`, a function that fits a model and one that predicts with it, and
-becomes an estimator by its name, as in ``ReferenceRegressor("catboost")``.
-"""
+"""Regressors that predict distributions: one kernel, and those of other libraries in :data:`REGRESSORS`."""
 
 from __future__ import annotations
 
@@ -32,11 +28,7 @@ from .tasks import LEVELS, pinball
 
 
 class SingleKernelRegressor(RegressorMixin, BaseEstimator):
-    """The conditional embedding of a numeric target on one kernel, for features in [0, 1].
-
-    Args:
-        objective: what learns the kernel and λ; ``None`` for :class:`kernel_embed.LeaveOneOutScore`, the CRPS.
-    """
+    """The conditional embedding of a numeric target on one kernel, for features in [0, 1]; by the CRPS by default."""
 
     def __init__(self, objective: Objective[ConditionedEmbedding] | None = None) -> None:
         self.objective = objective
@@ -65,10 +57,6 @@ class SingleKernelRegressor(RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Array:
         """Means."""
         return self.distribution(X)[0].mean.numpy()
-
-    def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
-        """Quantiles, ``(n, len(q))``."""
-        return self.distribution(X)[0].quantile(tensor(np.atleast_1d(q))).numpy()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Intervals between quantiles; infinite with too few rows for the coverage."""
@@ -107,11 +95,7 @@ class Quantiles(NamedTuple):
 
 
 class ReferenceRegressor(RegressorMixin, BaseEstimator):
-    """A regressor of another library with a predictive distribution for each row.
-
-    Args:
-        name: of an entry of :data:`REGRESSORS`.
-    """
+    """A regressor of another library with a predictive distribution for each row, by its name in :data:`REGRESSORS`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -142,20 +126,15 @@ def _floats(X: Any) -> Array:
     return np.asarray(X, dtype=np.float64)
 
 
-def _fit_ridge(X: Any, y: Array) -> tuple[RidgeCV, float, float]:
-    """One of nineteen penalties for targets in units of their deviation, the unit, and one deviation for all rows.
-
-    Penalty and deviation are those of leave-one-out errors.
-    """
-    unit = float(y.std()) or 1.0
-    model = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True).fit(_floats(X), y / unit)
-    return model, unit, unit * float(np.sqrt(model.cv_results_.mean(axis=0).min())) or 1e-12
+def _fit_ridge(X: Any, y: Array) -> tuple[RidgeCV, float]:
+    """One of nineteen penalties, and one deviation for all rows, both by leave-one-out errors."""
+    model = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True).fit(_floats(X), y)
+    return model, float(np.sqrt(model.cv_results_.mean(axis=0).min())) or 1e-12
 
 
-def _ridge_normal(fitted: tuple[RidgeCV, float, float], X: Any) -> Normal:
-    model, unit, scale = fitted
-    mean = unit * np.asarray(model.predict(_floats(X)))
-    return Normal(mean, np.full(len(mean), scale))
+def _ridge_normal(fitted: tuple[RidgeCV, float], X: Any) -> Normal:
+    mean = np.asarray(fitted[0].predict(_floats(X)))
+    return Normal(mean, np.full(len(mean), fitted[1]))
 
 
 def _fit_process(X: Any, y: Array) -> GaussianProcessRegressor:

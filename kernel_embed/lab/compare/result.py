@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 
 
 class ComparisonResult:
-    """A finished comparison on one table.
+    """A finished comparison on one table: ``table``, ``test`` if one was given, and the run behind it, ``comparison``.
 
-    Attributes:
-        table: the training table, with notes on dropped columns and rows.
-        test: the table that learners were scored on, if one was given.
-        comparison: the run behind it, with its records.
+    Args:
+        comparison: a run, all of whose cases have records.
 
     Example:
         >>> import kernel_embed as ke

@@ -18,20 +18,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...tabular.encoder import TableEncoder, label_array
 from .reading import INFINITE, LARGEST, SUFFIXES, Notes, frame_of, listed, read_frame, typed
-from .targets import FEWEST_ROWS, check_target, labels_like, targets, task_of
 from .tasks import TASKS
+
+MOST_FRACTIONS, MOST_WHOLE = 20, 50
+"""A target of more different numbers is a number: of more than 20 if some are not whole, else of more than 50."""
+FEWEST_ROWS, FEWEST_OF_A_CLASS = 10, 5
 
 
 class UserTable(NamedTuple):
-    """A table that passed all checks.
+    """A table that passed all checks: features, and labels as text or whole numbers, or floats for a regression.
 
-    Attributes:
-        name: the stem of the file.
-        x: features, each column of float64 (numbers, with NaN), datetime64 (dates) or object (text).
-        y: labels as text or whole numbers; for a regression floats.
-        notes: what a reader of the results should know: dropped columns and rows, classes with few rows.
-        task: what is predicted.
-        groups: the number of each row's group, from 0; ``None`` without groups.
+    ``notes`` are what a reader of the results should know; ``groups``, the number of each row's group, from 0.
     """
 
     name: str
@@ -43,7 +40,7 @@ class UserTable(NamedTuple):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the feature columns."""
+        """The names of the columns of ``x``."""
         return tuple(map(str, self.x.columns))
 
     @property
@@ -74,36 +71,53 @@ def table_of(
 ) -> UserTable:
     """Check a data frame (pandas, polars, or any with ``to_pandas``) or matrix with its labels.
 
-    ``like`` is the training table if this one holds the test rows. ``groups`` are labels of rows or the name of their
-    column, and must be at least as many as ``folds``.
+    ``like`` is the training table if this one holds the test rows: its columns and their types are used. ``groups`` are
+    labels of rows or the name of their column, and must be at least as many as ``folds``.
     """
     frame = frame_of(X).infer_objects().reset_index(drop=True)
     try:
-        labels = pd.Series(np.asarray(label_array(y)).ravel(), name="target").infer_objects()
+        target = getattr(y, "name", None) or "target"
+        cells = pd.Series(np.asarray(label_array(y)).ravel(), name=target).infer_objects()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"y is not a vector of labels but {type(y).__name__} ({error}). Give a list.") from error
-    if len(labels) != len(frame):
-        raise ValueError(f"X has {len(frame)} rows, but y has {len(labels)} labels. Give one label for each row.")
-    frame, of_rows = _split_groups(frame, groups, drop, "X")
-    return _table(name, _without(frame, drop, name), labels, like, task, of_rows, folds)
+    if len(cells) != len(frame):
+        raise ValueError(f"X has {len(frame)} rows, but y has {len(cells)} labels. Give one label for each row.")
+    frame, of_rows = _split_groups(frame, groups, drop, name)
+    if unknown := [column for column in drop if column not in frame.columns]:
+        raise ValueError(f"{name} has no columns {listed(unknown)} to drop. Its columns: {listed(list(frame), 20)}.")
+    frame = frame.drop(columns=list(drop))
+    task = like.task if like is not None else _task_of(cells) if task is None else task
+    if task not in TASKS:
+        raise ValueError(f"Unknown task {task!r}. Choose {' or '.join(map(repr, TASKS))}.")
+    has_label = cells.notna().to_numpy()
+    notes: list[str] = []
+    if not has_label.all():
+        notes = [f"{int((~has_label).sum())} of {len(has_label)} rows dropped: no label in {cells.name}"]
+    frame, cells = frame[has_label].reset_index(drop=True), cells[has_label].infer_objects()
+    frame.attrs = getattr(X, "attrs", {})  # the delimiter of a file
+    y = _targets(cells, name, TASKS[task].kind == "regression")
+    if like is not None:
+        return UserTable(name, _columns_like(name, frame, like), _labels_like(name, y, like), tuple(notes), task)
+    if len(y) == 0:
+        raise ValueError(f"No row of {name} has a label. Name another target.")
+    x, column_notes = _usable_columns(frame)
+    if x.empty and len(frame) >= FEWEST_ROWS:
+        raise ValueError(f"{name} has no useful column: {'; '.join(column_notes)}. Keep a column that varies.")
+    notes += [*column_notes, *_check_target(name, y, task)]
+    if of_rows is None:
+        return UserTable(name, x, y, tuple(notes), task)
+    numbers, note = _group_numbers(name, of_rows[has_label], folds)
+    return UserTable(name, x, y, (*notes, note), task, numbers)
 
 
 def read_user_table(
-    path: str | os.PathLike[str],
-    target: str | None = None,
-    drop: Sequence[str] = (),
-    like: UserTable | None = None,
-    task: str | None = None,
-    groups: ArrayLike | str | None = None,
-    folds: int = 1,
+    path: str | os.PathLike[str], target: str | None = None, drop: Sequence[str] = (), **options: Any
 ) -> UserTable:
     """Read a CSV (comma, semicolon, tab or bar between cells) or Parquet file with a header.
 
-    The target is by default the column ``target``, else the last; ``task=None`` decides by it (:func:`task_of`).
-    ``like`` is the training table if this one holds the test rows: its columns and their types are used. ``groups``
-    and ``folds`` are those of :func:`table_of`.
+    The target is by default the column ``target``, else the last. ``options`` are those of :func:`table_of`.
     """
-    path = pathlib.Path(path)
+    path, groups = pathlib.Path(path), options.get("groups")
     frame = read_frame(path)
     names = list(frame.columns)
     if target is None:
@@ -116,24 +130,19 @@ def read_user_table(
         raise ValueError(f"The target {target!r} cannot be the groups as well. Name another column.")
     if len(names) < 2:
         raise ValueError(f"{path} has no column besides the target {target!r}. Give at least one feature.")
-    features, of_rows = _split_groups(frame.drop(columns=target), groups, drop, str(path))
-    return _table(path.stem, _without(features, drop, str(path)), frame[target], like, task, of_rows, folds)
+    return table_of(frame.drop(columns=target), frame[target], path.stem, drop, **options)
 
 
 def read_directory(
     directory: pathlib.Path, names: Sequence[str] | None, target: str | None, drop: Sequence[str], **options: Any
 ) -> tuple[list[UserTable], list[str]]:
-    """The tables of a directory, all of one task, or those with these ``names``; and a line for each rejected one.
-
-    ``options`` are those of :func:`read_user_table`.
-    """
+    """The tables of a directory, all of one task, or those with these ``names``; and a line for each rejected one."""
     paths = {path.stem: path for path in sorted(directory.iterdir()) if path.suffix.lower() in SUFFIXES}
     names = names or list(paths)
     missing = [name for name in names if name not in paths]
     if missing or not names:
-        raise FileNotFoundError(
-            f"No {', '.join(missing) or 'table'} in {directory}. Tables there: {', '.join(paths) or 'none'}."
-        )
+        words = ", ".join(missing) or "table"
+        raise FileNotFoundError(f"No {words} in {directory}. Tables there: {', '.join(paths) or 'none'}.")
     tables, rejected = [], []
     for name in names:
         try:
@@ -152,7 +161,7 @@ def read_directory(
 def _split_groups(
     frame: pd.DataFrame, groups: ArrayLike | str | None, drop: Sequence[str], where: str
 ) -> tuple[pd.DataFrame, pd.Series | None]:
-    """The frame without the column of the groups, and the group of each row."""
+    """The frame without the column of the groups, and the label of each row's group."""
     if isinstance(groups, str):
         if groups not in frame.columns:
             raise ValueError(f"{where} has no column {groups!r} of groups. Its columns: {listed(list(frame), 20)}.")
@@ -163,75 +172,21 @@ def _split_groups(
         return frame, None
     labels = np.asarray(groups, dtype=object)  # as text, a missing label would not be missing
     if labels.shape != (len(frame),):
-        raise ValueError(
-            f"groups must be one label for each of the {len(frame)} rows, or the name of a column, but their shape is "
-            f"{labels.shape}."
-        )
+        rows = f"one label for each of the {len(frame)} rows"
+        raise ValueError(f"groups must be {rows}, or the name of a column, but their shape is {labels.shape}.")
     return frame, pd.Series(labels, name="groups")
 
 
 def _group_numbers(name: str, labels: pd.Series, folds: int) -> tuple[NDArray[np.int64], str]:
     """The number of each row's group, and a note on the groups."""
-    if (missing := int(labels.isna().sum())) > 0:
-        raise ValueError(
-            f"{missing} of {len(labels)} rows of {name} have no group in {labels.name}. Give every row a group."
-        )
+    if missing := int(labels.isna().sum()):
+        raise ValueError(f"{missing} of {len(labels)} rows of {name} have no group in {labels.name}. Give them one.")
     numbers, groups = pd.factorize(labels)
     if len(groups) < folds:
-        raise ValueError(
-            f"{name} has {len(groups)} groups in {labels.name}, too few for {folds} folds. Give more groups, or fewer "
-            "folds."
-        )
+        few = f"{len(groups)} groups in {labels.name}, too few for {folds} folds"
+        raise ValueError(f"{name} has {few}. Give more groups, or fewer folds.")
     note = f"{len(groups)} groups of rows by {labels.name}"
     return numbers.astype(np.int64), note + (", each kept in one fold" if folds > 1 else "")
-
-
-def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFrame:
-    unknown = [name for name in drop if name not in frame.columns]
-    if unknown:
-        raise ValueError(f"{where} has no columns {listed(unknown)} to drop. Its columns: {listed(list(frame), 20)}.")
-    return frame.drop(columns=list(drop))
-
-
-def _table(
-    name: str,
-    frame: pd.DataFrame,
-    cells: pd.Series,
-    like: UserTable | None,
-    task: str | None,
-    groups: pd.Series | None,
-    folds: int,
-) -> UserTable:
-    """The rows with a label, checked."""
-    task = like.task if like is not None else task_of(cells) if task is None else task
-    if task not in TASKS:
-        raise ValueError(f"Unknown task {task!r}. Choose {' or '.join(map(repr, TASKS))}.")
-    has_label = cells.notna().to_numpy()
-    notes: list[str] = []
-    if not has_label.all():
-        notes = [f"{int((~has_label).sum())} of {len(has_label)} rows dropped: no label in {cells.name}"]
-    attributes = frame.attrs
-    frame, cells = frame[has_label].reset_index(drop=True), cells[has_label].infer_objects()
-    frame.attrs = attributes
-    labels = targets(cells, name, TASKS[task].kind == "regression")
-    if like is not None:
-        return UserTable(
-            name, _columns_like(name, frame, like), labels_like(name, labels, like.y, task), tuple(notes), task
-        )
-    if len(labels) == 0:
-        raise ValueError(f"No row of {name} has a label. Name another target.")
-    x, column_notes = _usable_columns(frame)
-    if x.empty and len(frame) >= FEWEST_ROWS:
-        raise ValueError(f"{name} has no useful column: {'; '.join(column_notes)}. Keep a column that varies.")
-    missing = x.isna()
-    if names := [str(column) for column in x.columns[missing.any()]]:
-        count = int(missing.any(axis=1).sum())
-        column_notes.append(f"missing cells in {count} {'row' if count == 1 else 'rows'}, in {listed(names)}")
-    notes += [*column_notes, *check_target(name, labels, task)]
-    if groups is None:
-        return UserTable(name, x, labels, tuple(notes), task)
-    numbers, note = _group_numbers(name, groups[has_label], folds)
-    return UserTable(name, x, labels, (*notes, note), task, numbers)
 
 
 def _usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -255,16 +210,18 @@ def _usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         count = "a column" if len(names) == 1 else f"{len(names)} columns"
         notes.append(f"{count} dropped, {reason}: {listed(names)}")
     notes += [f"{note}: {listed(names)}" for note, names in read_as.items()]
-    return frame.drop(columns=list(reasons)), notes
+    frame = frame.drop(columns=list(reasons))
+    missing = frame.isna()
+    if names := [str(name) for name in frame.columns[missing.any()]]:
+        count = int(missing.any(axis=1).sum())
+        notes.append(f"missing cells in {count} {'row' if count == 1 else 'rows'}, in {listed(names)}")
+    return frame, notes
 
 
 def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.DataFrame:
     """The columns of ``reference``, in its order and of its types."""
-    absent = sorted(set(reference.features) - set(frame.columns))
-    if absent:
-        raise ValueError(
-            f"{name} lacks columns of the training table: {listed(absent)}. Give both tables the same columns."
-        )
+    if absent := sorted(set(reference.features) - set(frame.columns)):
+        raise ValueError(f"{name} lacks columns of the training table: {listed(absent)}. Give both the same columns.")
     columns = {name: typed(frame[name], frame.attrs.get("delimiter", ";")) for name in reference.features}
     for name, values in columns.items():
         dtype = reference.x[name].dtype
@@ -274,3 +231,69 @@ def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.Da
             convert = pd.to_numeric if dtype == np.float64 else pd.to_datetime
             columns[name] = convert(values, errors="coerce")
     return pd.DataFrame(columns)
+
+
+def _task_of(cells: pd.Series) -> str:
+    """Regression if all targets are numbers and many are different (or more than half); otherwise classification."""
+    if pd.api.types.is_bool_dtype(cells.dtype):
+        return "classification"
+    numbers = _as_floats(cells.dropna())
+    if numbers.empty or not np.isfinite(numbers).all():
+        return "classification"
+    different, whole = numbers.nunique(), bool((numbers % 1 == 0).all())
+    many = different > (MOST_WHOLE if whole else MOST_FRACTIONS)
+    return "regression" if many or (different > 2 and 2 * different > len(numbers)) else "classification"
+
+
+def _as_floats(cells: pd.Series) -> pd.Series:
+    """The cells as numbers; NaN for what is not a number, infinite beyond the range of floats."""
+    try:
+        return pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    except OverflowError:
+        return pd.to_numeric(cells.map(str), errors="coerce").astype(np.float64)
+
+
+def _targets(cells: pd.Series, name: str, are_numbers: bool) -> NDArray[Any]:
+    """Numbers; or labels, as whole numbers if all of them are, otherwise as text."""
+    values = _as_floats(cells)
+    if are_numbers:
+        if (text := values.isna()).any():
+            words = f"not a number in every row: {cells[text].iloc[0]!r}"
+            raise ValueError(f"The target of {name} is {words}. For classes give task='classification' (--task).")
+        if np.isinf(values).any():
+            raise ValueError(f"The target of {name} is infinite in some rows. Make such cells empty.")
+        return np.asarray(values)
+    whole = len(values) and (np.abs(values) < 2**53).all() and (values % 1 == 0).all()
+    if whole and not pd.api.types.is_bool_dtype(cells.dtype):
+        return np.asarray(values.astype(np.int64))
+    return np.array([str(cell).strip() for cell in cells])
+
+
+def _labels_like(name: str, labels: NDArray[Any], table: UserTable) -> NDArray[Any]:
+    """The labels in the type of those of the training ``table``, which has them all."""
+    if TASKS[table.task].kind == "regression":
+        return labels
+    by_text = {str(label): label for label in np.unique(table.y)}
+    if unknown := sorted(set(map(str, labels)) - set(by_text)):
+        raise ValueError(f"{name} has labels that the training table does not have: {listed(unknown)}. Remove them.")
+    return np.array([by_text[str(label)] for label in labels], dtype=table.y.dtype)
+
+
+def _check_target(name: str, y: NDArray[Any], task: str) -> list[str]:
+    """Notes on the target; an error if nothing can be learned from it."""
+    are_labels = TASKS[task].kind == "classification"
+    if len(y) < FEWEST_ROWS:
+        raise ValueError(f"{name} has {len(y)} rows with a label, but {FEWEST_ROWS} are needed. Give more rows.")
+    classes, counts = np.unique(y, return_counts=True)
+    if len(classes) == 1:
+        words = f"has only one class: {classes[0]}" if are_labels else f"is {y[0]:g} in every row"
+        raise ValueError(f"The target of {name} {words}. Name another column as the target.")
+    if not are_labels:
+        return []
+    are_numbers = classes.dtype.kind == "U" and _as_floats(pd.Series(classes)).notna().all()
+    if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and are_numbers):
+        words = f"{len(classes)} classes in {len(y)} rows: it is a number or an identifier"
+        raise ValueError(f"The target of {name} has {words}. Give --task regression, or another --target.")
+    rare = [str(label) for label in classes[counts < FEWEST_OF_A_CLASS]]
+    words = f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"
+    return [words] if rare else []

@@ -60,37 +60,22 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A type of target. The values are in :mod:`kernel_embed.lab.compare.tasks`.
-
-    Attributes:
-        name: as in ``--task``.
-        kind: ``"classification"`` for labels or ``"regression"`` for numbers: its learners and figures.
-        loss: the score by which learners are ranked, lower is better; ``loss_name`` is its header.
-        loss_words: what it is, in a sentence; ``lowest`` in the middle of one, ``axis`` on an axis.
-        scores: all scores of a record.
-        bound: what the bound in a report means; empty without one.
-        depends: the start of “... on”, of a figure's title.
-        prediction: the array of :meth:`measure` that holds the predictive distributions.
-        predict: predictions of test rows as arrays, from a fitted model, x, y and all targets of the table.
-        summarize: scores of a fold, from those arrays, the model, x and y; ``score_rows``, of every test row.
-        pool: scores of all held-out rows together, from the arrays of all folds.
-        describe: the target in a few words; ``decode``, targets as in the table, from ``truth`` and all targets.
-    """
+    """A type of target: ``kind`` says which learners and figures it has, the rest how they are scored and described."""
 
     name: str
     kind: str
-    loss: str
+    loss: str  # the score by which learners are ranked, lower is better; its header, its meaning, words for an axis
     loss_name: str
     loss_words: str
     lowest: str
     axis: str
     scores: tuple[Score, ...]
     depends: str
-    prediction: str
-    predict: Callable[[Any, Features, NDArray[Any], NDArray[Any]], Arrays]
-    summarize: Callable[[Arrays, Any, Features, NDArray[Any]], Record]
-    score_rows: Callable[[Arrays], dict[str, NDArray[np.float64]]]
-    pool: Callable[[Sequence[Arrays]], dict[str, float]]
+    prediction: str  # the array that holds the predictive distributions
+    predict: Callable[[Any, Features, NDArray[Any], NDArray[Any]], Arrays]  # of model, x, y, all targets of the table
+    summarize: Callable[[Arrays, Any, Features, NDArray[Any]], Record]  # scores of a fold, of arrays, model, x, y
+    score_rows: Callable[[Arrays], dict[str, NDArray[np.float64]]]  # of every test row
+    pool: Callable[[Sequence[Arrays]], dict[str, float]]  # scores of the held-out rows of all folds together
     describe: Callable[[NDArray[Any]], str]
     decode: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]] = lambda truth, targets: truth
     bound: str = ""
@@ -105,10 +90,7 @@ class Task:
         return tuple(one.name for one in usual if one.is_installed)
 
     def measure(self, make: Callable[[], Any], split: Split | tuple[Any, ...], targets: NDArray[Any]) -> Measured:
-        """Fit a new model to the first part of a split and score it on the second.
-
-        ``peak_megabytes`` is the growth of the process during the fit. ``targets`` are all targets of the table.
-        """
+        """Fit a new model to the first part of a split and score it on the second; ``targets`` are all of the table."""
         x, y, x_test, y_test, groups = Split(*split)
         memory, start, processor = reset_peak(), time.perf_counter(), time.process_time()
         model = fit_model(make(), x, y, groups)

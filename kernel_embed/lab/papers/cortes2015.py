@@ -1,10 +1,8 @@
 r"""Table 1 of voted kernel regularization: votes against L1- and L2-SVMs on eleven data sets.
 
-Every method uses the paper's five-fold cross validation (:func:`kernel_embed.voting.cross_validate_votes`): test
-on fold i, validate on fold i + 1, train on the rest; the setting with the least mean validation error is the result.
-The paper does not name its feature scaling. Unit range and unit variance are tried, each fitted on the training part,
-and points of unit norm, which come closest to the published figures: above all to those that are worse than usual
-(breastcancer 11 %, diabetes 31 %), because the size of a point is then lost.
+Every method uses the paper's five-fold cross validation (:func:`kernel_embed.voting.cross_validate_votes`). The paper
+does not name its feature scaling. Unit range and unit variance are tried, each fitted on the training part, and points
+of unit norm, which come closest to the published figures.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ class Published(NamedTuple):
 
 METHODS = ("L2-SVM", "L1-SVM", "VKR dimension", "VKR trace")
 """In the order of the table: VKR2 is Lemma 4, VKRc is Lemma 3."""
-
 _FIGURES = """
 ocr49         5.05 0.65 449.8   3.50 0.85 140.0   2.70 0.97   6.8   3.50 0.85 164.6
 phishing      4.64 1.38 221.4   4.11 0.71 188.8   3.62 0.44  73.0   3.87 0.80 251.8
@@ -60,16 +57,8 @@ TABLE_1 = {
     for name, *figures in map(str.split, _FIGURES.strip().splitlines())
 }
 """Published figures per data set, in the order of :data:`METHODS`; the paper's pima is diabetes here."""
-
-
 FIELDS = ("family", "scaling", "dataset", "method")
-"""The fields that name a cell of the table."""
-SCALERS: dict[str, type[Any]] = {
-    "unit range": MinMaxScaler,
-    "standardized": StandardScaler,
-    "unit norm": Normalizer,
-}
-"""Feature by feature in the first two; the third divides each point by its norm."""
+SCALERS: dict[str, type[Any]] = {"unit range": MinMaxScaler, "standardized": StandardScaler, "unit norm": Normalizer}
 COSTS = tuple(10.0**i for i in range(-4, 8))
 """C of the L2-SVM."""
 QUICK = ("vertebral", "ionosphere", "breastcancer")
@@ -123,9 +112,8 @@ def _cell(family: str, scaling: str, dataset: str, method: str, settings: Settin
 
 def load_two_classes(name: str, directory: Directory) -> tuple[Array, NDArray[np.int64]]:
     """A data set with labels 0 and 1; a name that ends in 01, such as waveform01, keeps classes 0 and 1 only."""
-    subset = name.endswith("01")
     x, y = load_table(name.removesuffix("01"), directory)
-    if subset:
+    if name.endswith("01"):
         kept = np.isin(y.astype(str), ("0", "1"))
         x, y = x[kept], y[kept]
     classes, codes = np.unique(y, return_inverse=True)
@@ -149,13 +137,7 @@ def _figures(result: CrossValidation) -> Record:
 
 
 def _l2_svm(
-    x: Array,
-    y: NDArray[np.int64],
-    family: KernelFamily,
-    costs: Sequence[float],
-    num_folds: int,
-    scaler: Any,
-    seed: int,
+    x: Array, y: NDArray[np.int64], family: KernelFamily, costs: Sequence[float], num_folds: int, scaler: Any, seed: int
 ) -> Record:
     """scikit-learn's SVC over kernel and C, by the same folds and the same rule."""
     size = len(family.kernels)
@@ -191,7 +173,6 @@ def best_vote(cells: Sequence[Record]) -> Record | None:
 
 
 def _groups(records: Sequence[Record]) -> dict[Hashable, list[Record]]:
-    """By kernel family and scaling, ``"polynomial, unit range"``."""
     return group(records, lambda record: f"{record['family']}, {record['scaling']}")
 
 
@@ -199,8 +180,8 @@ def counts(records: Sequence[Record]) -> list[Record]:
     """Per kernel family and scaling, on how many data sets the best vote is as good as the published table.
 
     ``within`` counts errors at most one published standard deviation above the published error, ``sparse`` votes of at
-    most 1.5 times the published count, ``below_both`` errors below both SVMs of the same scaling. ``either_below_both``
-    counts data sets on which one of the two votes is, whichever it be, as the paper counts its own table.
+    most 1.5 times the published count, ``below_both`` errors below both SVMs of the same scaling, and
+    ``either_below_both`` data sets on which one of the two votes is, as the paper counts its own table.
     """
     rows: list[Record] = []
     for own in _groups(records).values():
@@ -224,10 +205,7 @@ def counts(records: Sequence[Record]) -> list[Record]:
 
 
 def markdown(records: Sequence[Record], family: str, scaling: str) -> str:
-    """One table in Markdown: error in percent ± its deviation over the folds / the mean of the votes.
-
-    The published figures are below ours in the same form.
-    """
+    """One table in Markdown: error in percent ± its deviation / mean number of votes, and the published ones below."""
     methods = [name for name in METHODS if (family, name) != ("gaussian", "VKR dimension")]
     rows = [["data set", *methods]]
     by_name = {tuple(record[field] for field in FIELDS): record for record in reversed(records)}

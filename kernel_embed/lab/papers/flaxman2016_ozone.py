@@ -66,12 +66,11 @@ def edges(graph: NDArray[np.int_]) -> list[tuple[str, str, str]]:
 
 
 def _cases(settings: Settings) -> Iterator[Case]:
-    """The PC algorithm with every test; ``quick`` takes the last three variables only."""
     return product_cases("ozone", functools.partial(_edges, settings), test=TESTS)
 
 
 def _edges(settings: Settings, test: str) -> list[Record]:
-    """The edges that PC leaves between the last of the variables, and what separates temperature and ozone."""
+    """The edges that PC leaves between (``quick``: the last of) the variables; what separates temperature and ozone."""
     method, kernel = TESTS[test]
     num_columns, num_permutations = (3, 50) if settings.quick else (len(NAMES), 500)
     values = whitened(settings.data, settings.seed)[:, -num_columns:]

@@ -38,29 +38,24 @@ MINUTES = 30.0
 REGULARIZATION = 0.1
 """The start of λ. From the paper's 10 it takes hundreds of epochs to decrease, while untrained features do best with
 far less."""
-Images = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def load_mnist(directory: Directory = None) -> Images:
+def load_mnist(directory: Directory = None) -> tuple[Tensor, ...]:
     """(x, y, x_test, y_test): 60000 and 10000 images as rows of 784 numbers in [0, 1], float32, and their digits."""
     return _load(data_folder(", ".join(FILES), directory))
 
 
 @functools.lru_cache(maxsize=1)
-def _load(folder: pathlib.Path) -> Images:
+def _load(folder: pathlib.Path) -> tuple[Tensor, ...]:
     parts = []
-    for images, labels in (FILES[:2], FILES[2:]):
-        x, y = _read_idx(folder / images, 16).reshape(-1, 784), _read_idx(folder / labels, 8)
-        parts += [torch.tensor(x, dtype=torch.float32) / 255.0, torch.tensor(y, dtype=torch.int64)]
-    return parts[0], parts[1], parts[2], parts[3]
-
-
-def _read_idx(path: pathlib.Path, header: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"File not found: {path}. Download MNIST into that directory, or name another with --data."
-        )
-    return np.frombuffer(gzip.decompress(path.read_bytes()), dtype=np.uint8, offset=header)
+    for path in (folder / name for name in FILES):
+        if not path.exists():
+            raise FileNotFoundError(f"File not found: {path}. Download MNIST to there, or give --data.")
+        is_images = "images" in path.name
+        values = np.frombuffer(gzip.decompress(path.read_bytes()), dtype=np.uint8, offset=16 if is_images else 8)
+        part = torch.tensor(values, dtype=torch.float32 if is_images else torch.int64)
+        parts.append(part.reshape(-1, 784) / 255.0 if is_images else part)
+    return tuple(parts)
 
 
 def convolutional() -> nn.Sequential:
@@ -74,10 +69,7 @@ def convolutional() -> nn.Sequential:
 
 
 class Head:
-    """A network with a head, trained by Adam; ``predict`` is given the training data and returns digits.
-
-    ``seconds`` is the time of the head in one step on some labels; ``None`` if it is not measured.
-    """
+    """A network with a head, trained by Adam; ``seconds`` measures the time of the head in one step on some labels."""
 
     def __init__(
         self,
@@ -131,10 +123,7 @@ class Head:
 
 
 def make_head(name: str, seed: int, learning_rate: float, regularization: float = REGULARIZATION) -> Head:
-    """The head ``"cen"``, of which λ is the only weight, or ``"softmax"``, a linear layer with cross-entropy.
-
-    The first weights of the network depend on ``seed`` alone.
-    """
+    """The head ``"cen"``, of which λ is the only weight, or ``"softmax"``, a linear layer with cross-entropy."""
     network, generator = convolutional(), torch.Generator().manual_seed(int(seed))
     paper_initialization(network, generator)
     if name == "cen":
@@ -151,12 +140,11 @@ def make_head(name: str, seed: int, learning_rate: float, regularization: float 
         last = nn.Linear(1024, 10)
         paper_initialization(last, generator)
         module = nn.Sequential(network, last)
-        return Head(
-            module,
-            lambda x, y: cross_entropy(module(x), y),
-            lambda x, y, x_test: torch.cat([module(rows).argmax(-1) for rows in x_test.split(2000)]),
-            learning_rate,
-        )
+
+        def digits(x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
+            return torch.cat([module(rows).argmax(-1) for rows in x_test.split(2000)])
+
+        return Head(module, lambda x, y: cross_entropy(module(x), y), digits, learning_rate)
     raise ValueError(f"Unknown head {name!r}. Choose 'cen' or 'softmax'.")
 
 

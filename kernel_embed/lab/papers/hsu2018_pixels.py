@@ -24,7 +24,7 @@ from ...objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherC
 from ...plots import save_picture
 from ...plots.style import MAP
 from ...results import Record, number
-from ..experiment import Experiment, Settings, new_figure, record_table
+from ..experiment import Experiment, Settings, new_figure
 from ..runner import Case
 from .hsu2018_mnist import FILES, load_mnist
 
@@ -41,11 +41,8 @@ PUBLISHED |= {("ard + rademacher", 5000): 96.05, ("ard", 5000): 95.3}
 
 LARGEST_GPC = 500
 """Beyond this many rows scikit-learn's Gaussian-process classifier takes hours."""
-
-FULL_BATCH = 1000
-BATCH = 1200
+FULL_BATCH, BATCH, NUM_EPOCHS = 1000, 1200, 40
 """Up to ``FULL_BATCH`` rows are learned from at once, more in mini-batches of the paper's size."""
-NUM_EPOCHS = 40
 
 
 def _cases(settings: Settings, sizes: tuple[int, ...], max_evaluations: int) -> Iterator[Case]:
@@ -60,8 +57,7 @@ def _cases(settings: Settings, sizes: tuple[int, ...], max_evaluations: int) -> 
 def _measure(method: str, n: int, settings: Settings, max_evaluations: int) -> Record:
     x, y, x_test, y_test = load_mnist(settings.data)
     rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(settings.seed))[:n]
-    test = slice(500 if settings.quick else None)
-    start = time.perf_counter()
+    test, start = slice(500 if settings.quick else None), time.perf_counter()
     labels = _labels(method, x[rows].double(), y[rows], x_test[test].double(), settings, max_evaluations)
     accuracy = 100.0 * (labels == y_test[test]).double().mean().item()
     printed = PUBLISHED.get((method, n))
@@ -91,11 +87,6 @@ def _labels(method: str, x: Tensor, y: Tensor, x_test: Tensor, settings: Setting
         return embedding.condition(x, y).predict(x_test)
 
 
-def _summarize(records: Sequence[Record]) -> str:
-    columns = {"method": "{method}", "n": "{n}", "test accuracy": "{test_accuracy:.2f}"}
-    return record_table(records, {**columns, "published": "{printed:.2f}", "seconds": "{seconds:.0f}"})
-
-
 def draw(records: Sequence[Record], out: pathlib.Path) -> None:
     """``pixels_METHOD_N.png``: the inverse lengthscale of every pixel, bright where it matters.
 
@@ -115,9 +106,10 @@ def _file_name(method: str, n: int) -> str:
     return f"pixels_{method.replace(' ', '_')}_{n}.npz"
 
 
+COLUMNS = {"method": "{method}", "n": "{n}", "test accuracy": "{test_accuracy:.2f}", "published": "{printed:.2f}"}
 PIXELS = Experiment(
     "mnist-pixels", "a lengthscale for each pixel, with and without the Rademacher term", "an hour",
-    ("experiment", "method", "n", "seed"), _cases, _summarize, draw,
+    ("experiment", "method", "n", "seed"), _cases, {**COLUMNS, "seconds": "{seconds:.0f}"}, draw,
     options="data methods epochs seed", paper="Hsu et al.", part="Figure 2 (left)",
     tag=("pixels",), files=FILES, parameters={"sizes": (500, 5000), "max_evaluations": 60},
 )  # fmt: skip

@@ -17,6 +17,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris
+from sklearn.preprocessing import minmax_scale
 
 from ...embeddings import MulticlassEmbedding
 from ...kernels import log_scaled
@@ -28,7 +29,7 @@ from ..compare.embedding_classifiers import PaperClassifier
 from ..compare.reference_classifiers import ReferenceClassifier
 from ..compare.tasks import CLASSIFICATION
 from ..datasets import load_table, paper_folds
-from ..experiment import Experiment, Settings, new_figure, product_cases, record_table
+from ..experiment import Experiment, Settings, new_figure, product_cases
 from ..runner import Case
 
 STARTS = {"overfitted": (0.02, 1e-6), "underfitted": (3.0, 1.0)}
@@ -40,8 +41,7 @@ PUBLISHED_IRIS = {"before": 56.67, "after": 73.33}
 def iris_split(seed: int = 0) -> tuple[torch.Tensor, ...]:
     """Two attributes of iris scaled to [0, 1]; 120 rows to train and 30 to test: (x, y, x_test, y_test)."""
     x, y = load_iris(return_X_y=True)
-    x = x[:, :2]
-    x = (x - x.min(axis=0)) / (x.max(axis=0) - x.min(axis=0))
+    x = minmax_scale(x[:, :2])
     order = np.random.default_rng(seed).permutation(len(y))
     train, test = order[30:], order[:30]
     return tuple(torch.as_tensor(part) for part in (x[train], y[train], x[test], y[test]))
@@ -86,15 +86,6 @@ def _learn_iris(rate: str, start: str, num_epochs: int) -> list[Record]:
     return [before, measure("after")]
 
 
-def _summarize_iris(records: Sequence[Record]) -> str:
-    columns = {
-        "start": "{start}", "when": "{when}", "rate": "{rate}", "r": "{complexity:.2f}",
-        "lengthscale": "{lengthscale:.3f}", "lambda": "{regularization:.2g}", "accuracy": "{test_accuracy:.1f}",
-        "published": "{printed:.1f}",
-    }  # fmt: skip
-    return record_table(records, columns)
-
-
 def _draw_iris(records: Sequence[Record], out: pathlib.Path) -> None:
     """``figure1.png``: the four models of the last rate over the plane."""
     x, y, *_ = iris_split()
@@ -107,9 +98,14 @@ def _draw_iris(records: Sequence[Record], out: pathlib.Path) -> None:
     save_picture(figure, out / "figure1.png", 100)
 
 
+COLUMNS = {
+    "start": "{start}", "when": "{when}", "rate": "{rate}", "r": "{complexity:.2f}",
+    "lengthscale": "{lengthscale:.3f}", "lambda": "{regularization:.2g}", "accuracy": "{test_accuracy:.1f}",
+    "published": "{printed:.1f}",
+}  # fmt: skip
 IRIS = Experiment(
     "iris", "an overfitted and an underfitted start learn the same model of iris", "seconds",
-    ("experiment", "rate", "start", "when"), _iris_cases, _summarize_iris, _draw_iris, paper="Hsu et al.",
+    ("experiment", "rate", "start", "when"), _iris_cases, COLUMNS, _draw_iris, paper="Hsu et al.",
     part="Figure 1", parameters={"rate": "4e/n", "num_epochs": 500},
 )  # fmt: skip
 
@@ -129,6 +125,8 @@ PUBLISHED = {
     for method, cells in (line.split(":") for line in _ACCURACIES.strip().splitlines())
 }
 """Accuracy in percent and its standard deviation over folds as published, by method and data set."""
+METHODS = ("default", "rademacher 4e/n", "svc grid")
+"""Run unless others are named."""
 LEARNERS: dict[str, Callable[[], Any]] = {
     **{name: learner.make for name, learner in CLASSIFICATION.learners().items()},
     "svc grid": functools.partial(ReferenceClassifier, "svc, whole search"),
@@ -136,8 +134,6 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     "paper, batches": functools.partial(PaperClassifier, batches=10),
 }
 """The SVC with the whole search: these tables are small enough."""
-METHODS = ("default", "rademacher 4e/n", "svc grid")
-"""Run unless others are named."""
 
 
 def _uci_cases(settings: Settings) -> Iterator[Case]:
@@ -168,13 +164,11 @@ def _summarize_uci(records: Sequence[Record]) -> str:
         accuracy, nll = 100.0 * column(folds, "accuracy"), column(folds, "nll")
         printed = PUBLISHED.get(method, {}).get(dataset)
         rows.append([
-            dataset, method, f"{len(folds)}",
-            f"{accuracy.mean():.1f} ± {accuracy.std():.1f}",
+            dataset, method, f"{len(folds)}", f"{accuracy.mean():.1f} ± {accuracy.std():.1f}",
             "" if printed is None else f"{printed[0]:.1f} ± {printed[1]:.1f}",
             f"{max(cells[dataset][0] for cells in PUBLISHED.values()):.1f}",
             f"{nll.mean():.4f} ± {standard_error(nll):.4f}",
-            f"{column(folds, 'calibration_error').mean():.3f}",
-            f"{column(folds, 'fit_seconds').mean():.1f}",
+            f"{column(folds, 'calibration_error').mean():.3f}", f"{column(folds, 'fit_seconds').mean():.1f}",
         ])  # fmt: skip
     header = "data,method,folds,accuracy ± sd,published,best published,NLL ± se,ECE,seconds"
     return table(header.split(","), rows)
