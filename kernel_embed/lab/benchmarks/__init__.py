@@ -1,7 +1,6 @@
 """``kernel-embed benchmark``: speed compared with other libraries, as ratios measured in one run.
 
-Here are the registry of measurements, a run that writes a results file, and the report. To add a measurement, write a
-function that yields it under :func:`part`.
+To add a measurement, write a function that yields it under :func:`part`.
 """
 
 from __future__ import annotations
@@ -39,16 +38,10 @@ Call = Callable[[], object]
 
 
 class Measurement(NamedTuple):
-    """One measurement.
+    """A row of the section ``part`` of the report, for a library, or ours, at size ``n``.
 
-    Attributes:
-        part: the section of the report.
-        name: of the library; :data:`OURS` and names that start with it are ours.
-        n: the size of the problem.
-        prepare: builds the problem and imports packages, untimed; returns the function that is timed.
-        package: what must be installed; empty for what comes with us.
-        against: the name of the row that the ratio is taken against.
-        repeats: how often it is run; the least time counts.
+    ``prepare`` builds the problem and imports packages, untimed, and returns the function that is timed; of ``repeats``
+    runs the least time counts. The ratio is taken ``against`` the row of that name. ``package`` must be installed.
     """
 
     part: str
@@ -142,7 +135,10 @@ def _measure(case: Measurement, results: Results, limit: float, threads: int, fa
     torch.set_num_threads(threads)  # another library may have changed it
     if case.package and importlib.util.find_spec(case.package) is None:
         raise Skip(f"{case.package} is not installed (extra bench)")
-    if (expected := _expected(case, results)) > limit:
+    same = [r for r in results.records if (r.get("part"), r.get("name")) == (case.part, case.name)]
+    times = [(number(r, "n"), number(r, "seconds")) for r in same if number(r, "n") < case.n]
+    n, seconds = max(times, default=(1.0, 0.0))  # of the largest smaller size
+    if (expected := seconds * (case.n / n) ** STEEPEST) > limit:
         raise Skip(f"would take about {expected:.0f} s; raise --limit")
     try:
         with warnings.catch_warnings():
@@ -156,16 +152,6 @@ def _measure(case: Measurement, results: Results, limit: float, threads: int, fa
     if broken:
         failed.append(f"{case.name} (n = {case.n}): {text}")
     raise Skip(text)
-
-
-def _expected(case: Measurement, results: Results) -> float:
-    """Seconds, from the largest smaller size of the same case; 0 without one."""
-    same = [r for r in results.records if (r.get("part"), r.get("name")) == (case.part, case.name)]
-    times = {number(r, "n"): number(r, "seconds") for r in same if number(r, "n") < case.n}
-    if not times:
-        return 0.0
-    n, seconds = max(times.items())
-    return float(seconds * (case.n / n) ** STEEPEST)
 
 
 def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> float:
@@ -203,23 +189,18 @@ def medians(records: Sequence[Record]) -> list[Record]:
 
 
 def _ratios(records: Sequence[Record]) -> str:
-    def text(value: float) -> str:
-        return "–" if math.isnan(value) else f"{value:.2f}"
-
+    """Times, their ratios, and the other numbers of each record but those of single folds, which end in a digit."""
     rows = []
     for r in records:
         seconds = number(r, "seconds")
         time = f"{1e3 * seconds:.1f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
-        ratios = (text(ratio(r, records, field)) for field in ("seconds", "processor_seconds"))
-        rows.append([str(r["name"]), f"{r['n']}", time, *ratios, _figures(r)])
+        ratios = [ratio(r, records, field) for field in ("seconds", "processor_seconds")]
+        hidden = (*KEY, "against", "seconds")
+        numbers = {k: v for k, v in r.items() if isinstance(v, int | float) and k not in hidden}
+        others = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in numbers.items() if not k[-1].isdigit())
+        texts = ["–" if math.isnan(value) else f"{value:.2f}" for value in ratios]
+        rows.append([str(r["name"]), f"{r['n']}", time, *texts, others])
     return table(["", "n", "time", "ratio", "ratio of CPU time", ""], rows)
-
-
-def _figures(record: Record) -> str:
-    """All other numbers of a record; those of single folds have a name that ends in a digit."""
-    hidden = (*KEY, "against", "seconds")
-    numbers = {k: v for k, v in record.items() if isinstance(v, int | float) and k not in hidden}
-    return ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in numbers.items() if not k[-1].isdigit())
 
 
 from . import inference, objectives, tables  # noqa: E402, F401 — which register their parts

@@ -69,15 +69,9 @@ model {
 
 
 class Model(NamedTuple):
-    """A posterior in this library and in Stan.
+    """A posterior in this library, with the parameters at the start of the chains, and in Stan.
 
-    Attributes:
-        problem: embedding, objective, x and y, the parameters at the start of the chains.
-        program: Stan's, with :attr:`data` from x and y.
-        sizes: numbers of rows.
-        transform: of the lengthscale, whose draws are counted.
-        sampler: options of ``NUTS`` and ``Nutpie``.
-        stan: further arguments of Stan.
+    Draws of the transformed lengthscale are counted. ``sampler`` and ``stan`` are options of the samplers.
     """
 
     problem: Callable[[int], tuple[Any, Any, Tensor, Tensor | None]]
@@ -216,17 +210,11 @@ def _data(n: int, paired: bool) -> tuple[Array, ...]:
     return rng.normal(size=(n, 2)), rng.normal(size=(n, 2)) + 0.2
 
 
-def _median(*samples: Array) -> RBFKernel:
-    x = torch.as_tensor(np.concatenate(samples))
-    return set_lengthscales_by_median(RBFKernel().to(x), x)
-
-
 def _our_test(n: int, permutations: int, paired: bool, learned: bool) -> Call:
-    x, y = _data(n, paired)
-    test: Any = partial(independence_test if paired else two_sample_test, torch.as_tensor(x), torch.as_tensor(y))
-    kernels: dict[str, RBFKernel] = {}
-    if not learned:
-        kernels = {"kernel": _median(x), "kernel_y": _median(y)} if paired else {"kernel": _median(x, y)}
+    x, y = map(torch.as_tensor, _data(n, paired))
+    test: Any = partial(independence_test if paired else two_sample_test, x, y)
+    samples = {"kernel": x, "kernel_y": y} if paired else {"kernel": torch.cat([x, y])}
+    kernels = {} if learned else {k: set_lengthscales_by_median(RBFKernel().to(x), v) for k, v in samples.items()}
     return lambda: {"pvalue": test(num_permutations=permutations, seed=0, **kernels).pvalue}
 
 
@@ -262,7 +250,7 @@ def _dcor(n: int, permutations: int, paired: bool) -> Call:
 
 
 def _our_conditional_test(n: int, method: Method) -> Call:
-    x, y, z = (torch.as_tensor(array) for array in _triples(n))
+    x, y, z = map(torch.as_tensor, _triples(n))
     return lambda: {"pvalue": conditional_independence_test(x, y, z, seed=0, method=method).pvalue}
 
 

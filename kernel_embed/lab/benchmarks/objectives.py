@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
@@ -104,8 +103,7 @@ def sample(n: int) -> tuple[BayesianMeanEmbedding, Tensor]:
 class Work(NamedTuple):
     """An objective, a function from a number of rows to embedding and data, and the operations it cannot avoid.
 
-    They are counted in Cholesky factorizations, n³/3 additions and multiplications: 1 for the factor, 2 for the
-    inverse, 3 for one triangle of a product of n × n matrices.
+    They are counted in Cholesky factorizations: 1 for the factor, 2 for the inverse, 3 for a triangle of a product.
     """
 
     objective: Objective[Any]
@@ -184,24 +182,18 @@ def _seconds(call: Call, repeats: int = 3) -> tuple[float, float]:
 
 
 def _peak_doubles(call: Call) -> float:
-    """The highest sum of live allocations during ``call``, in doubles."""
-    with _no_stderr(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        call()
-    events = sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns())
-    return float(max(itertools.accumulate(event.nbytes() for event in events if event.name() == "[memory]"))) / 8.0
-
-
-@contextlib.contextmanager
-def _no_stderr() -> Iterator[None]:
-    """Discard the error stream, where the profiler writes from C++."""
-    stderr = os.dup(2)
+    """The highest sum of live allocations during ``call``, in doubles; the profiler writes to stderr from C++."""
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+            call()
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
+        os.close(nowhere)
+    events = sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    return float(max(itertools.accumulate(event.nbytes() for event in events if event.name() == "[memory]"))) / 8.0
 
 
 @part("objective")

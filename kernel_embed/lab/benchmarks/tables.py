@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, make_classification
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.model_selection import train_test_split
@@ -42,8 +43,7 @@ Array = NDArray[np.float64]
 def problem(n: int) -> tuple[Array, NDArray[np.int64], Array, NDArray[np.int64]]:
     """(x, y, x_test, y_test): two classes by noisy smooth scores of three of eight features, in the unit cube.
 
-    Two classes favor the references, which learn one kernel for each class or pair of classes. The test points are the
-    same for every n; their labels are drawn again, so compare NLL at one n only.
+    The test points are the same for every n; their labels are drawn again, so compare NLL at one n only.
     """
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(3, 2))
@@ -85,8 +85,7 @@ def heteroscedastic(n: int, seed: int = 0) -> tuple[pd.DataFrame, Array, Array]:
     """
     rng = np.random.default_rng(seed)
     x, z = rng.uniform(size=(n, 2)), rng.normal(size=n)
-    scale = 0.1 + 0.8 * x[:, 1]
-    mean = np.sin(6 * x[:, 0])
+    mean, scale = np.sin(6 * x[:, 0]), 0.1 + 0.8 * x[:, 1]
     y = mean + scale * z
     return pd.DataFrame(x), y, Normal(mean, scale).crps(y)
 
@@ -180,55 +179,38 @@ TABLES = "distributions: tables"
 NAMES = ("concrete", "boston", "sacramento", "ozone", "diabetes")
 """Tables of the data directory; the last is scikit-learn's."""
 FOLDS = 5
+COMPARED = {
+    OURS: "default",
+    f"{OURS}: one kernel by the score": "one kernel",
+    f"{OURS}: one kernel by the evidence": "evidence",
+    "NGBoost": "ngboost",
+    "quantile forest": "quantile forest",
+    "CatBoost with uncertainty": "catboost",
+    "histogram boosting, quantiles": "boosting",
+    "Gaussian process, ARD": "gaussian process",
+}
+"""Learners of ``kernel-embed compare``, with the same preparation of the table."""
+MAPIE = "MAPIE CV+"
+INTERVALS: dict[str, tuple[Any, Any]] = {
+    f"{MAPIE}, random forest": (TableEncoder(), RandomForestRegressor(300, random_state=0)),
+    f"{MAPIE}, histogram boosting": (
+        Categories(),
+        HistGradientBoostingRegressor(categorical_features="from_dtype", random_state=0),
+    ),
+}
+"""Regressors inside MAPIE's intervals."""
 
 
-Predictions = dict[str, NDArray[Any]]
-"""The CRPS of each new row, means, and prediction intervals."""
-Learner = Callable[[pd.DataFrame, Array, pd.DataFrame, Array], Predictions]
-"""From training rows and targets, new rows, and the targets there, which only score it."""
-
-
-def _compared(name: str, x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Predictions:
-    """A learner of ``kernel-embed compare``, with the same preparation of the table."""
-    return REGRESSION.predict(REGRESSION.learners()[name].for_tables().fit(x, y), new, outcomes, y)
-
-
-def _mapie(base: Callable[[], Any], x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Predictions:
-    """MAPIE's CV+ intervals around a regressor: no distribution, so no CRPS."""
+def _predict(name: str, x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> dict[str, Array]:
+    """The CRPS of each new row, means and intervals; MAPIE's CV+ has no distribution, so no CRPS."""
+    if name in COMPARED:
+        return REGRESSION.predict(REGRESSION.learners()[COMPARED[name]].for_tables().fit(x, y), new, outcomes, y)
     from mapie.regression import CrossConformalRegressor
 
-    model = CrossConformalRegressor(base(), confidence_level=COVERAGE, cv=10, random_state=0)
+    base = clone(make_pipeline(*INTERVALS[name]))
+    model = CrossConformalRegressor(base, confidence_level=COVERAGE, cv=10, random_state=0)
     mean, interval = model.fit_conformalize(x, y).predict_interval(new)
     return {"crps": np.full(len(new), np.nan), "mean": mean, "interval": interval[:, :, 0]}
-
-
-def _forest() -> Any:
-    return make_pipeline(TableEncoder(), RandomForestRegressor(300, random_state=0))
-
-
-def _boosting() -> Any:
-    return make_pipeline(Categories(), HistGradientBoostingRegressor(categorical_features="from_dtype", random_state=0))
-
-
-MAPIE = "MAPIE CV+"
-LEARNERS: dict[str, tuple[Learner, str]] = {
-    **{
-        name: (partial(_compared, learner), REGRESSION.learners()[learner].package)
-        for name, learner in {
-            OURS: "default",
-            f"{OURS}: one kernel by the score": "one kernel",
-            f"{OURS}: one kernel by the evidence": "evidence",
-            "NGBoost": "ngboost",
-            "quantile forest": "quantile forest",
-            "CatBoost with uncertainty": "catboost",
-            "histogram boosting, quantiles": "boosting",
-            "Gaussian process, ARD": "gaussian process",
-        }.items()
-    },
-    f"{MAPIE}, random forest": (partial(_mapie, _forest), "mapie"),
-    f"{MAPIE}, histogram boosting": (partial(_mapie, _boosting), "mapie"),
-}
-"""By name: the learner, and the package it needs."""
 
 
 def _load(name: str, data: pathlib.Path | None) -> tuple[pd.DataFrame, Array]:
@@ -240,14 +222,14 @@ def _load(name: str, data: pathlib.Path | None) -> tuple[pd.DataFrame, Array]:
     return frame, frame.pop("target").to_numpy(dtype=np.float64)
 
 
-def _predict_folds(learner: Learner, name: str, data: pathlib.Path | None, rows: int | None) -> Call:
+def _predict_folds(learner: str, name: str, data: pathlib.Path | None, rows: int | None) -> Call:
     x, y = _load(name, data)
     order = np.random.RandomState(0).permutation(len(y))[:rows]
     x, y, scale = x.iloc[order].reset_index(drop=True), y[order], y[order].std()
     folds = [np.arange(len(y)) % FOLDS == fold for fold in range(FOLDS)]
 
     def call() -> Record:
-        parts = [learner(x[~test], y[~test], x[test], y[test]) for test in folds]
+        parts = [_predict(learner, x[~test], y[~test], x[test], y[test]) for test in folds]
         record: Record = {f"crps_{k}": float(part["crps"].mean() / scale) for k, part in enumerate(parts)}
         crps, mean, interval = (np.concatenate([p[field] for p in parts]) for field in ("crps", "mean", "interval"))
         outcomes = np.concatenate([y[test] for test in folds])
@@ -265,13 +247,12 @@ def _predict_folds(learner: Learner, name: str, data: pathlib.Path | None, rows:
 @part("distributions")
 def distribution_cases(settings: Settings) -> Iterator[Measurement]:
     """Every learner on every table, five folds, CRPS and width in standard deviations of the target."""
-    names = settings.datasets or (("diabetes",) if settings.quick or settings.data is None else NAMES)
-    learners = (OURS, "NGBoost") if settings.quick else tuple(LEARNERS)
-    for name in names:
-        rows = 60 if settings.quick else None
+    rows = 60 if settings.quick else None
+    for name in settings.datasets or (("diabetes",) if settings.quick or settings.data is None else NAMES):
         n = len(_load(name, settings.data)[1][:rows])
-        for learner, (predict, package) in ((one, LEARNERS[one]) for one in learners):
-            prepare = partial(_predict_folds, predict, name, settings.data, rows)
+        for learner in (OURS, "NGBoost") if settings.quick else (*COMPARED, *INTERVALS):
+            package = REGRESSION.learners()[COMPARED[learner]].package if learner in COMPARED else "mapie"
+            prepare = partial(_predict_folds, learner, name, settings.data, rows)
             yield Measurement(f"{TABLES}: {name}", learner, n, prepare, package)
 
 
