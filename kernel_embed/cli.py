@@ -10,15 +10,14 @@ import os
 import pathlib
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from .results import Results
 from .runtime import printable
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .lab.compare.comparison import TablePair
     from .lab.experiment import Experiment
 
 EXAMPLES = """examples:
@@ -47,20 +46,12 @@ Outcome = tuple[str, str]
 """The output of a command, and its failures; with failures the exit code is not 0."""
 
 
-class Command(NamedTuple):
-    """A command: its line of help, a function that adds its options, and one that runs it."""
-
-    help: str
-    add_options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], Outcome]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 2 after one line on the error stream."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser(words[0] if words else "").parse_args(words)
     try:
-        text, problem = COMMANDS[options.command].run(options)
+        text, problem = COMMANDS[options.command][2](options)
     except KeyboardInterrupt:
         print("kernel-embed: interrupted; run the same command again to resume", file=sys.stderr)
         return 130
@@ -85,10 +76,10 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("kernel-embed", description=words, epilog=EXAMPLES, formatter_class=raw)
     parser.add_argument("--version", action="version", version=f"kernel-embed {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for one, command in COMMANDS.items():
-        subparser = commands.add_parser(one, help=command.help, formatter_class=raw)
+    for one, (words, add_options, _) in COMMANDS.items():
+        subparser = commands.add_parser(one, help=words, formatter_class=raw)
         if one == name:
-            command.add_options(subparser)
+            add_options(subparser)
             add, out = subparser.add_argument_group("the run").add_argument, pathlib.Path("results")
             words = "directory for the results (default: results)"
             add("--out", type=pathlib.Path, default=out, metavar="DIR", help=words)
@@ -148,9 +139,10 @@ def _compare_options(command: argparse.ArgumentParser) -> None:
 
 
 def _compare(options: argparse.Namespace) -> Outcome:
-    from .lab.compare.comparison import Settings, compare_tables
+    from .lab.compare.comparison import Settings, compare_tables, shipped
     from .lab.compare.report import write_report
     from .lab.compare.result import printed
+    from .lab.compare.tables import read_directory, read_user_table
     from .lab.compare.tasks import TASKS
 
     if options.folds is not None and options.folds < 2:
@@ -162,7 +154,16 @@ def _compare(options: argparse.Namespace) -> Outcome:
     if options.data is None and (options.target or options.groups or options.test or options.drop):
         raise ValueError("--target, --groups, --drop and --test need a table. Give --data FILE.")
     folds = 1 if options.test is not None else options.folds or (2 if options.quick else 5)
-    tables, rejected = _tables(options, folds)
+    more, rejected = {"task": options.task, "groups": options.groups, "folds": folds}, list[str]()
+    if options.data is None:
+        tables = shipped()
+    elif options.data.is_dir():
+        found, rejected = read_directory(options.data, options.datasets, options.target, options.drop, **more)
+        tables = [(table, None) for table in found]
+    else:
+        train = read_user_table(options.data, options.target, options.drop, **more)
+        test = None if options.test is None else read_user_table(options.test, options.target, like=train)
+        tables = [(train, test)]
     task = TASKS[tables[0][0].task]
     budget = None if options.all_rows else options.budget or (20.0 if options.quick else 90.0)
     methods = tuple(options.methods or task.methods(options.quick))
@@ -176,22 +177,6 @@ def _compare(options: argparse.Namespace) -> Outcome:
     elif rejected and options.datasets:
         problem = f"{len(rejected)} of {len(options.datasets)} tables could not be used"
     return _with_files(text, options, pictures), problem
-
-
-def _tables(options: argparse.Namespace, folds: int) -> tuple[list[TablePair], list[str]]:
-    """The tables, each with its test table, and one line for each file that was rejected."""
-    from .lab.compare.comparison import shipped
-    from .lab.compare.tables import read_directory, read_user_table
-
-    if options.data is None:
-        return shipped(), []
-    more = {"task": options.task, "groups": options.groups, "folds": folds}
-    if not options.data.is_dir():
-        train = read_user_table(options.data, options.target, options.drop, **more)
-        test = None if options.test is None else read_user_table(options.test, options.target, like=train)
-        return [(train, test)], []
-    tables, rejected = read_directory(options.data, options.datasets, options.target, options.drop, **more)
-    return [(table, None) for table in tables], rejected
 
 
 def experiments() -> dict[str, Experiment]:
@@ -290,10 +275,11 @@ def _benchmark(options: argparse.Namespace) -> Outcome:
 
 
 COMMANDS = {
-    "compare": Command("learn a kernel in several ways and compare them", _compare_options, _compare),
-    "reproduce": Command("run a table or figure of the papers again", _reproduce_options, _reproduce),
-    "benchmark": Command("measure speed relative to other libraries", _benchmark_options, _benchmark),
+    "compare": ("learn a kernel in several ways and compare them", _compare_options, _compare),
+    "reproduce": ("run a table or figure of the papers again", _reproduce_options, _reproduce),
+    "benchmark": ("measure speed relative to other libraries", _benchmark_options, _benchmark),
 }
+"""By name: the line of help, a function that adds the options, and one that runs the command."""
 
 
 if __name__ == "__main__":

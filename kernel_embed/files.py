@@ -108,22 +108,17 @@ def _prefix(target: pathlib.Path) -> str:
 
 def _remove_left_over(target: pathlib.Path) -> None:
     """Remove temporary files of writers of this machine that were killed."""
+    if os.name != "posix":
+        return  # signal 0 would end the process on Windows
     for part in target.parent.glob(f"{glob.escape(_prefix(target))}*.part"):
         number = part.name.removeprefix(_prefix(target)).split("-")[0]
-        if number.isdigit() and not _is_alive(int(number)):
-            part.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    if os.name != "posix":
-        return True  # signal 0 would end the process on Windows
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+        if number.isdigit():
+            try:
+                os.kill(int(number), 0)
+            except ProcessLookupError:
+                part.unlink(missing_ok=True)
+            except OSError:
+                pass  # it is alive, and of another user
 
 
 def write_sealed(
@@ -170,9 +165,8 @@ def read_sealed(
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{place} is not a regular file. Give the path of a file that kernel_embed wrote.")
     if max_bytes is not None and status.st_size > max_bytes:
-        raise ValueError(
-            f"{place} has {status.st_size:,} bytes, more than max_bytes={max_bytes:,}. If you trust it, give more."
-        )
+        words = f"{place} has {status.st_size:,} bytes, more than max_bytes={max_bytes:,}"
+        raise ValueError(f"{words}. If you trust it, give more.")
     with place.open("rb") as file:
         _check_seal(file, status.st_size, place, kind)
         try:
@@ -196,10 +190,8 @@ def _check_seal(file: IO[bytes], size: int, place: pathlib.Path, kind: str) -> N
         file.seek(max(0, size - 2**16))
         tail = file.read()
         if any(name in tail for name in OLD_MEMBERS):
-            raise ValueError(
-                f"{place} was written by an earlier development version of kernel_embed, or is not a {kind} file. "
-                "Fit and save again."
-            )
+            words = f"was written by an earlier development version of kernel_embed, or is not a {kind} file"
+            raise ValueError(f"{place} {words}. Fit and save again.")
         raise ValueError(f"{place} is not a {kind} file of kernel_embed, or is damaged. Check the path, or delete it.")
     file.seek(max(0, size - DIGEST - len(MARK)))
     mark, written = file.read(len(MARK)), file.read()
@@ -247,19 +239,18 @@ def _read_npy(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:
 def _manifest(text: bytes, kind: str, max_elements: int | None) -> dict[str, Any]:
     if max_elements is not None and sum(map(text.count, (b",", b"[", b"{"))) > max_elements:
         raise ValueError(f"Its manifest has more than {max_elements:,} values.")
-    content = json.loads(text, parse_int=_integer, parse_constant=_no_constant)
+
+    def integer(digits: str) -> int:
+        if len(digits) > 40:
+            raise ValueError("A number has too many digits.")
+        return int(digits)
+
+    def constant(name: str) -> None:
+        raise ValueError(f"The manifest holds {name}, which is not JSON.")
+
+    content = json.loads(text, parse_int=integer, parse_constant=constant)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError("It was written in the format of another version of kernel_embed.")
     if content.get("kind") != kind:
         raise ValueError(f"It is a {content.get('kind')!s:.40} file{READERS.get(str(content.get('kind')), '')}.")
     return content
-
-
-def _integer(text: str) -> int:
-    if len(text) > 40:
-        raise ValueError("A number has too many digits.")
-    return int(text)
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"The manifest holds {text}, which is not JSON.")

@@ -10,7 +10,6 @@ import pathlib
 import tempfile
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +51,6 @@ class Results:
         if self._path is not None and self._seen is not None:
             self.records = read_records(self._path)
 
-    def __contains__(self, key: Record) -> bool:
-        return bool(self.find(key))
-
     def find(self, key: Record) -> list[Record]:
         """The records that agree with ``key`` in every field of the key: one or none, unless a file holds more."""
         return [record for record in self.records if self._key_of(record) == self._key_of(key)]
@@ -81,17 +77,17 @@ class Results:
         if self._path is None:
             return
         with locked(self._path):
-            self._merge()
-            records = [{name: _finite(value) for name, value in record.items()} for record in self.records]
+            if self._stamp() not in (None, self._seen):  # two runs may share one file
+                keys = {self._key_of(record) for record in self.records}
+                self.records += [record for record in read_records(self._path) if self._key_of(record) not in keys]
+            # JSON has no NaN and no infinity: they are null
+            records = [
+                {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+                for record in self.records
+            ]
             content = [{**record, CHECKSUM: _checksum(record)} for record in records]
             write_whole(self._path, lambda file: json.dump(content, file, indent=1, allow_nan=False), "w")
             self._seen = self._stamp()
-
-    def _merge(self) -> None:
-        """Add the records of the file that are not here: two runs may share one file."""
-        if self._path is not None and self._stamp() not in (None, self._seen):
-            keys = {self._key_of(record) for record in self.records}
-            self.records += [record for record in read_records(self._path) if self._key_of(record) not in keys]
 
     def _stamp(self) -> tuple[int, int] | None:
         """Changes with every write of the file; ``None`` without a file."""
@@ -135,10 +131,8 @@ def read_records(path: pathlib.Path) -> list[Record]:
         raise ValueError(f"{path} is not a list of records. {remedy}")
     for place, record in enumerate(content):
         if (version := record.get("version", __version__)) != __version__:
-            raise ValueError(
-                f"{path} has results of kernel_embed {version}; those of this version, {__version__}, may differ. "
-                f"{remedy}"
-            )
+            words = f"{path} has results of kernel_embed {version}; those of this version, {__version__}, may differ"
+            raise ValueError(f"{words}. {remedy}")
         if record.pop(CHECKSUM, "") not in ("", _checksum(record)):
             raise ValueError(f"Record {place} of {path} is damaged: its checksum does not match. {remedy}")
     return content
@@ -154,11 +148,6 @@ def _record(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return record
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they are null."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _checksum(record: Record) -> str:
     return f"{zlib.crc32(json.dumps(record, sort_keys=True).encode()):08x}"
 
@@ -166,12 +155,9 @@ def _checksum(record: Record) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns of plain text: the first aligned left, the others right."""
     lines = [list(header), *map(list, rows)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
-    aligned = [
-        [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        for line in lines
-    ]
+    first, *widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in (first, *widths)])
+    aligned = [[line[0].ljust(first), *map(str.rjust, line[1:], widths)] for line in lines]
     return "\n".join("  ".join(line).rstrip() for line in aligned)
 
 

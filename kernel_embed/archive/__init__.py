@@ -52,17 +52,13 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
         True
     """
     if hasattr(model, "samples_by_chain"):
-        raise ValueError(
-            f"Models are estimators or embeddings, not a {type(model).__name__}. Use posterior.save(path), and "
-            "load_posterior to read it."
-        )
+        words = f"Models are estimators or embeddings, not a {type(model).__name__}"
+        raise ValueError(f"{words}. Use posterior.save(path), and load_posterior to read it.")
     encoder = Encoder()
     node = encoder.node(model)
     if foreign := sorted({kind.__module__.partition(".")[0] for kind in encoder.kinds} & BOOSTERS):
-        raise ValueError(
-            f"The model holds a model of {', '.join(foreign)}, which ke.load would refuse. Save that part with its own "
-            "library, such as booster_.save_model(path)."
-        )
+        words = f"The model holds a model of {', '.join(foreign)}, which ke.load would refuse"
+        raise ValueError(f"{words}. Save that part with its own library, such as booster_.save_model(path).")
     sources = checksums({base.__module__ for kind in encoder.kinds for base in kind.__mro__})
     content = {"kernel_embed": __version__, "libraries": versions(), "sources": sources, "content": node}
     write_sealed(path, "model", content, encoder.arrays)
@@ -99,25 +95,20 @@ def load(
         True
     """
     content, arrays = read_sealed(path, "model", max_bytes)
-    if content.get("kernel_embed") != __version__:
-        raise ValueError(
-            f"{path} was written by kernel_embed {content.get('kernel_embed')!s:.40}; this is {__version__}. "
-            "Load it with that version, or fit and save it again."
-        )
+    if (version := content.get("kernel_embed")) != __version__:
+        words = f"{path} was written by kernel_embed {version!s:.40}; this is {__version__}"
+        raise ValueError(f"{words}. Load it with that version, or fit and save it again.")
     model = _decoded(Decoder(arrays, [classes] if isinstance(classes, type) else list(classes)), content, path)
-    libraries, sources = (_mapping(content.get(name)) for name in ("libraries", "sources"))
-    other = [
-        f"{name} {libraries.get(name)!s:.20} (here {v})" for name, v in versions().items() if libraries.get(name) != v
-    ]
-    if other:
+    theirs, sources = (
+        value if isinstance(value, dict) else {} for value in (content.get("libraries"), content.get("sources"))
+    )
+    if other := [f"{k} {theirs.get(k)!s:.20} (here {v})" for k, v in versions().items() if theirs.get(k) != v]:
         warnings.warn(f"The model in {path} was saved with {', '.join(other)}.", stacklevel=2)
     ours = checksums(sources)
     if differ := [name for name, checksum in sources.items() if ours.get(name) != checksum]:
-        warnings.warn(
-            f"The model in {path} was saved by another state of kernel_embed {__version__}, with other code in "
-            f"{', '.join(differ)[:1000]}. If its answers are wrong or missing, fit and save it again.",
-            stacklevel=2,
-        )
+        words = f"by another state of kernel_embed {__version__}, with other code in {', '.join(differ)[:1000]}"
+        remedy = "If its answers are wrong or missing, fit and save it again."
+        warnings.warn(f"The model in {path} was saved {words}. {remedy}", stacklevel=2)
     return model
 
 
@@ -169,14 +160,13 @@ def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[st
             raise ValueError(f"{path} does not hold the content of a checkpoint.")
     except ValueError as error:
         raise ValueError(f"{error} Or name another checkpoint file, or delete this one.") from error
+    remedy = "Name another file or delete this one."
     for key, value in expected.items():
         if content.get(key) != value:
-            raise ValueError(
-                f"The checkpoint {path} belongs to another problem: its {key} is {content.get(key)!r}, not {value!r}. "
-                "Name another file or delete this one."
-            )
+            words = f"belongs to another problem: its {key} is {content.get(key)!r}, not {value!r}"
+            raise ValueError(f"The checkpoint {path} {words}. {remedy}")
     if _has_nan(content):
-        raise ValueError(f"The checkpoint {path} is damaged: it contains NaN. Name another file or delete this one.")
+        raise ValueError(f"The checkpoint {path} is damaged: it contains NaN. {remedy}")
     return content
 
 
@@ -187,10 +177,6 @@ def _has_nan(content: object) -> bool:
     if isinstance(content, Tensor):
         return bool(content.isnan().any())
     return isinstance(content, float) and math.isnan(content)
-
-
-def _mapping(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
 
 
 def versions() -> dict[str, str]:

@@ -158,10 +158,10 @@ def learners(task: str = "classification", kernel: str = "rbf") -> dict[str, Lea
     return {one.name: replace(one, constructor=one.constructor.format(**fields)) for one in own}
 
 
-def _rademacher(rate: str, **runs: bool) -> Learner:
+def _rademacher(rate: str, default: bool = True, quick: bool = False) -> Learner:
     words = f"training risk plus the Rademacher complexity bound times {rate}"
     code = f'paper(ke.EmpiricalRisk() + ke.RademacherComplexity("{rate}"){{make}})'
-    return Learner(f"rademacher {rate}", Structure.KERNEL, words, code, **runs)
+    return Learner(f"rademacher {rate}", Structure.KERNEL, words, code, default=default, quick=quick)
 
 
 CLASSIFIERS = (

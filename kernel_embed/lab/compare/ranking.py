@@ -105,9 +105,10 @@ def _row(method: str, records: Sequence[Record], arrays: Callable[[Record], Arra
     if folds:
         scores.update({name: Estimate(value, math.nan) for name, value in task.pool(folds).items()})
     costs = ("tight_bound", "num_evaluations", "fit_seconds", "peak_megabytes")
+    bound, evaluations, seconds, megabytes = (_mean(done, field) for field in costs)
     return Row(
         method, "; ".join(notes), scores[task.loss], scores, len(done), float(train), float(available),
-        *(_mean(done, field) for field in costs),
+        bound, evaluations, seconds, megabytes,
         losses=values[task.loss] if values else column(done, task.loss),
         folds=None if single else tuple(int(fold) for fold in column(done, "fold")),
         test_share=float((column(done, "num_test") / column(done, "num_available")).mean()),

@@ -213,8 +213,8 @@ def _usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     frame = frame.drop(columns=list(reasons))
     missing = frame.isna()
     if names := [str(name) for name in frame.columns[missing.any()]]:
-        count = int(missing.any(axis=1).sum())
-        notes.append(f"missing cells in {count} {'row' if count == 1 else 'rows'}, in {listed(names)}")
+        incomplete = int(missing.any(axis=1).sum())
+        notes.append(f"missing cells in {incomplete} {'row' if incomplete == 1 else 'rows'}, in {listed(names)}")
     return frame, notes
 
 

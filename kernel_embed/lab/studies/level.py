@@ -44,13 +44,11 @@ def samples(repetition: int, count: int, n: int = 25, d: int = 2) -> tuple[Tenso
 
 def categories(repetition: int, n: int = 25) -> tuple[Tensor, ...]:
     """Two samples of a number and a category that go together."""
-    generator = torch.Generator().manual_seed(repetition)
-
-    def sample() -> Tensor:
+    generator, pair = torch.Generator().manual_seed(repetition), []
+    for _ in range(2):
         group = torch.randint(3, (n, 1), generator=generator).double()
-        return torch.cat([group + torch.randn(n, 1, generator=generator, dtype=torch.float64), group], dim=1)
-
-    return sample(), sample()
+        pair.append(torch.cat([group + torch.randn(n, 1, generator=generator, dtype=torch.float64), group], dim=1))
+    return tuple(pair)
 
 
 def independent(repetition: int, n: int = 30) -> tuple[Tensor, ...]:
@@ -95,11 +93,6 @@ def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
     if kind == "strong nonlinearity":
         z = 6.0 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 3.0
         return torch.sin(4 * z) + 0.2 * e, torch.cos(4 * z) + torch.sin(4 * z) + 0.2 * f, z
-    return _held_out(kind, e, f, z, generator)
-
-
-def _held_out(kind: str, e: Tensor, f: Tensor, z: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """The same for normal e, f and z, ``(n, 1)`` each."""
     if kind == "kinks":
         return z.abs() + 0.3 * e, z.clamp_min(0.0) + 0.3 * f, z
     if kind == "skewed z":
@@ -108,12 +101,12 @@ def _held_out(kind: str, e: Tensor, f: Tensor, z: Tensor, generator: torch.Gener
     if kind == "saturation":
         return torch.sigmoid(5 * z) + 0.1 * e, torch.sigmoid(-4 * z) + 0.2 * f, z
     if kind == "two categories":
-        u = torch.rand(*z.shape, 2, generator=generator, dtype=z.dtype)
+        u = torch.rand(n, 1, 2, generator=generator, dtype=torch.float64)
         return (u[..., 0] < torch.sigmoid(2 * z)).long(), (u[..., 1] < torch.sigmoid(2 * z)).long(), z
     if kind == "rounded z":
         z = (2 * z).round() / 2
         return torch.sin(2 * z) + 0.5 * e, z.square() + z * f, z
-    z = torch.randn(len(z), 3, generator=generator, dtype=z.dtype)  # the ratio of causes
+    z = normal(n, 3)  # the ratio of causes
     a, b, c = z[:, :1], z[:, 1:2], z[:, 2:]
     return a / (1 + b.square()) + 0.4 * e, a * c / (1 + b.abs()) + 0.4 * f, z
 

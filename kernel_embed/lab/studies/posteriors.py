@@ -1,9 +1,8 @@
 r"""Posteriors: averages of a classifier over its kernel, bands of an embedding, and simulation-based calibration.
 
 *Averages*: a classifier averaged over the posterior of its kernel, compared with the point estimate under the same
-objective, on iris (two attributes), wine, 400 digits and breast cancer; folds as in ``kernel-embed compare``. Both have
-the same kernel, the same objective and the same priors, except that sampling needs a prior on λ. *Sharpened* is the
-average at the power of the density with the best leave-one-out probabilities.
+objective and priors, except that sampling needs a prior on λ. *Sharpened* is the average at the power of the density
+with the best leave-one-out probabilities.
 
 *Bands*: P = N(0, 1), whose embedding under a squared exponential is known; the share of points of a grid and of
 repetitions at which the pointwise 80 % band contains μ_P.
@@ -44,7 +43,7 @@ from ..compare.comparison import shipped
 from ..compare.embedding_classifiers import PosteriorAverageClassifier
 from ..compare.tasks import calibration_error, log_losses
 from ..datasets import scaled
-from ..experiment import Experiment, Settings, product_cases, record_table
+from ..experiment import Experiment, Settings, product_cases
 from ..runner import Case
 
 DATASETS = ("iris", "wine", "digits", "cancer")
@@ -116,12 +115,8 @@ def summarize_averages(records: Sequence[Record]) -> str:
             gaps = column(own, "nll") - column(point, "nll")
             difference = f"{gaps.mean():+.4f}" + (f" ± {standard_error(gaps):.4f}" if len(gaps) > 1 else "")
         rows.append([
-            str(name),
-            f"{100 * correct.mean():.1f}",
-            f"{column(own, 'nll').mean():.4f}",
-            difference,
-            f"{calibration_error(confidence, correct == 1):.4f}",
-            f"{column(own, 'fit_seconds').mean():.1f}",
+            str(name), f"{100 * correct.mean():.1f}", f"{column(own, 'nll').mean():.4f}", difference,
+            f"{calibration_error(confidence, correct == 1):.4f}", f"{column(own, 'fit_seconds').mean():.1f}",
             str(len(own)),
         ])  # fmt: skip
     return table(["data, method", "accuracy %", "NLL", "less point", "calibration error", "seconds", "folds"], rows)
@@ -156,16 +151,9 @@ def _bands(n: int, lengthscale: float, noise: Noise, repetitions: int, seed: int
     return {"coverage": inside, "width": width}
 
 
-def _summarize_bands(records: Sequence[Record]) -> str:
-    columns = {"noise": "{noise}", "n": "{n}", "lengthscale": "{lengthscale:g}"}
-    return record_table(records, {**columns, "coverage of 80 % bands": "{coverage:.2f}", "width": "{width:.3f}"})
-
-
 NUM_RANKS = 5
 """L + 1; every ``THINNING``-th draw of a chain is one of the L."""
-THINNING = 5
-NUM_DATA = 12
-NUM_COLUMNS = 2
+THINNING, NUM_DATA, NUM_COLUMNS = 5, 12, 2
 
 
 def _log_normal(name: str, center: float) -> dict[str, object]:
@@ -185,9 +173,8 @@ MODELS: dict[str, tuple[Callable[[], Kernel], int]] = {
 
 def _simulate(model: str, seed: int) -> tuple[ConditionalEmbedding, Tensor, Tensor, dict[str, Tensor]]:
     """The model, x, a draw of Y, and the parameters behind it."""
-    generator = np.random.RandomState(seed)
-    regularization_prior = LogNormalPrior(math.log(0.01), 1.0)
-    embedding = ConditionalEmbedding(MODELS[model][0](), regularization_prior=regularization_prior).double()
+    generator, prior_of_lambda = np.random.RandomState(seed), LogNormalPrior(math.log(0.01), 1.0)
+    embedding = ConditionalEmbedding(MODELS[model][0](), regularization_prior=prior_of_lambda).double()
     start = copy.deepcopy(embedding)
     truth: dict[str, Tensor] = {}
     for name, owner, prior, closure, setter in embedding.named_priors():
@@ -245,7 +232,9 @@ AVERAGED = Experiment(
 BANDS = Experiment(
     "coverage",
     "how often pointwise 80 % bands of the Bayesian embedding hold the embedding of N(0, 1), by noise model",
-    "a minute", ("experiment", "n", "lengthscale", "noise"), _band_cases, _summarize_bands,
+    "a minute", ("experiment", "n", "lengthscale", "noise"), _band_cases,
+    {"noise": "{noise}", "n": "{n}", "lengthscale": "{lengthscale:g}", "coverage of 80 % bands": "{coverage:.2f}",
+     "width": "{width:.3f}"},
     options="repetitions seed", parameters={"sizes": (50, 200)},
 )  # fmt: skip
 RANKS = Experiment(

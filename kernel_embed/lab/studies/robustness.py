@@ -1,12 +1,10 @@
 """Do repeated rows, weights and groups change what is learned? Do quantiles and intervals have their coverage?
 
-*Repeats*: the classifier learns from the same rows given in five ways, and predicts the same held-out rows. A table
-carries no more information if every row has weight 2 or occurs twice, and hardly more if rows are repeated with small
-changes. So the NLL should stay what it is for the rows as they are.
+*Repeats*: a table carries no more information if every row has weight 2 or occurs twice, and hardly more if rows are
+repeated with small changes. So the NLL of held-out rows should stay what it is for the rows as they are.
 
-*Coverage*: the regressor predicts held-out rows of tables with numbers, categories, dates and missing cells. The share
-of targets below a predicted quantile should be its level, and values of the predicted distribution function at the
-targets should be uniform.
+*Coverage*: the share of targets below a predicted quantile should be its level, and values of the predicted
+distribution function at the targets should be uniform, on tables with numbers, categories, dates and missing cells.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from ...estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClas
 from ...results import Record, column, group, table
 from ..compare.tables import read_user_table
 from ..datasets import data_folder
-from ..experiment import Experiment, Settings, product_cases, record_table
+from ..experiment import Experiment, Settings, product_cases
 from ..runner import Case
 
 TABLES = ("penguins", "votes", "diabetes", "german", "breastcancer", "phishing")
@@ -199,7 +197,6 @@ def _summarize_coverage(records: Sequence[Record]) -> str:
 
 
 def _importance_cases(settings: Settings) -> Iterator[Case]:
-    """Every simulation and table."""
     measure = partial(_importances, data=settings.data, quick=settings.quick)
     return product_cases("importances", measure, problem=_problems(settings))
 
@@ -222,16 +219,6 @@ def _importances(problem: str, data: pathlib.Path | None, quick: bool) -> Record
     }
 
 
-def _summarize_importances(records: Sequence[Record]) -> str:
-    """The rank correlation with the importances on held-out rows."""
-    columns = {
-        "table": "{problem}", "columns": "{columns}", "rank correlation": "{correlation:.2f}",
-        "of inverse lengthscales": "{inverse lengthscales:.2f}", "most important": "{first}",
-        "rank on held-out rows": "{its rank}",
-    }  # fmt: skip
-    return record_table(records, columns)
-
-
 REPEATS = Experiment(
     "repeats",
     "held-out NLL of the classifier when rows have weight 2, occur twice, or come in groups",
@@ -247,6 +234,9 @@ INTERVALS = Experiment(
 IMPORTANCES = Experiment(
     "importances",
     "importances from the training rows against scikit-learn's permutation importance on held-out rows",
-    "two minutes", ("experiment", "problem"), _importance_cases, _summarize_importances,
+    "two minutes", ("experiment", "problem"), _importance_cases,
+    {"table": "{problem}", "columns": "{columns}", "rank correlation": "{correlation:.2f}",
+     "of inverse lengthscales": "{inverse lengthscales:.2f}", "most important": "{first}",
+     "rank on held-out rows": "{its rank}"},
     options="data datasets jobs", files=FILES,
 )  # fmt: skip
