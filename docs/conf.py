@@ -108,6 +108,11 @@ nitpick_ignore_regex = [
     (r"py:.*", r"kernel_embed\.voting\.descent\.Descent"),  # what a stream of functions gives
     (r"py:.*", r"(Loss|B|ParameterVector|Search|E_co)"),  # inside a problem and a posterior
     (r"py:.*", r"(LinearSystem|Figure|AnyObjective|RankShards|kernel_embed\.voting\.complexity\.Complexities)"),
+    (
+        r"py:.*",  # what public functions return, with the methods of classes that have a page
+        r"(kernel_embed\.[\w.]+\.)?(Expansion|FeaturePredictor|JointEmbedding|Representation|RegularizedEmbedding|"
+        r"ShardedMulticlass|SquaredDistancePosterior)",
+    ),
     (r"py:.*", r"(clipped_cross_entropy|ridge|gram|value_and_gradient|Corner)"),  # short names in docstrings
 ]
 

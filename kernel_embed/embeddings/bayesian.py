@@ -33,7 +33,7 @@ NUGGET = 1e-4
 """Independent noise relative to that of the central limit theorem, whose covariance alone is singular."""
 MEMORY_REMEDY = (
     "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or pass "
-    "measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
+    "measure=DiscreteMeasure.from_sample(x)."
 )
 
 
@@ -42,11 +42,10 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     Args:
         kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every prediction.
-        noise: σ² of the likelihood (5), fixed unless ``learn_noise``. Or the sampling error of μ̂ by the central limit
-            theorem, eq. (6): ``"heteroscedastic"`` for its variance at each location, ``"central-limit"`` for the joint
-            covariance, in which the errors at all locations form one smooth function.
-        measure: ν of the prior covariance r; see :class:`kernel_embed.kernels.SmoothedKernel`. By default Lebesgue
-            measure where k has a closed form under it, else a discrete measure at rows of the data.
+        noise: σ² of the likelihood (5), fixed unless ``learn_noise``; or by eq. (6) the variance of the sampling error
+            of μ̂ at each location, ``"heteroscedastic"``, or its joint covariance, ``"central-limit"``.
+        measure: ν of the prior covariance r; by default Lebesgue measure where k has a closed form under it, else a
+            discrete measure at rows of the data.
         covariance: a prior covariance in place of r, any GPyTorch kernel.
         learn_noise: learn σ² with the kernel.
         noise_prior: a GPyTorch prior on σ².
@@ -56,10 +55,10 @@ class BayesianMeanEmbedding(KernelEmbedding):
         ValueError: if both a measure and a covariance are given, or ``noise`` is another name or cannot be learned.
 
     Example:
-        >>> import gpytorch
-        >>> posterior = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.randn(50, 1))
-        >>> bool(posterior(torch.tensor([[0.0]])).mean > posterior(torch.tensor([[9.0]])).mean)
-        True
+        >>> from gpytorch.kernels import RBFKernel
+        >>> posterior = BayesianMeanEmbedding(RBFKernel()).condition(torch.linspace(-1, 1, 50).unsqueeze(-1))
+        >>> posterior(torch.tensor([[0.0], [9.0]])).mean.round(decimals=1)
+        tensor([0.7000, -0.0000])
     """
 
     def __init__(
@@ -85,9 +84,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
         elif noise not in get_args(NoiseKind):
             raise ValueError(f"noise must be a number or one of {get_args(NoiseKind)}, but is {noise!r}.")
         elif learn:
-            raise ValueError(
-                f"noise={noise!r} follows from the sample and cannot be learned. Pass a number to start at."
-            )
+            raise ValueError(f"noise={noise!r} follows from the sample and cannot be learned. Pass a number.")
 
     @property
     def noise(self) -> Tensor:
@@ -113,8 +110,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
     def condition(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
         """The posterior given the sample ``x`` ``(n, d)``, with a frozen copy; it factorizes at the first prediction.
 
-        ``locations``, where μ̂ is observed, are row numbers of ``x`` or points ``(t, d)``; every row by default. The
-        likelihood (5) holds at any x, so a large sample may be observed at a part of its points.
+        ``locations``, where μ̂ is observed, are row numbers of ``x`` or points ``(t, d)``; every row by default.
         """
         return frozen(self).attach(x, locations=locations)
 
@@ -138,10 +134,9 @@ class ConditionedMeanEmbedding:
         ValueError: when called, if the points have other columns than the sample, or values that are not finite.
 
     Example:
-        >>> import gpytorch
-        >>> posterior = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.rand(30, 1))
-        >>> posterior(torch.rand(4, 1)).variance.shape
-        torch.Size([4])
+        >>> from gpytorch.kernels import RBFKernel
+        >>> BayesianMeanEmbedding(RBFKernel(), noise=0.01).condition(torch.zeros(9, 1)).mean(torch.zeros(1, 1))
+        tensor([0.9991])
     """
 
     def __init__(
@@ -164,11 +159,6 @@ class ConditionedMeanEmbedding:
         """n, the size of the sample."""
         return self.x.shape[-2]
 
-    @property
-    def num_locations(self) -> int:
-        """t, how often μ̂ is observed."""
-        return self.locations.shape[-2]
-
     def at(self, rows: Tensor) -> ConditionedMeanEmbedding:
         """The same, observed at these rows only."""
         return ConditionedMeanEmbedding(self.embedding, self.x, rows, self.covariance)
@@ -180,8 +170,7 @@ class ConditionedMeanEmbedding:
 
     @functools.cached_property
     def observed(self) -> Tensor:
-        """μ̂(x_i) at the locations, ``(*batch, t)``."""
-        # Without the slope, which the posterior does not need and not every sample has.
+        """μ̂(x_i) at the locations, ``(*batch, t)``; not every sample has the slope that :attr:`empirical` adds."""
         n = self.num_data
         return WeightedEmbedding(self.embedding.kernel, self.x, self.x.new_full((n,), 1.0 / n))(self.locations)
 
@@ -219,7 +208,7 @@ class ConditionedMeanEmbedding:
     def check_size(self) -> None:
         """Raise if the matrix R of the locations does not fit in memory, before any of it is computed."""
         if not self.is_low_rank:
-            check_memory(self.num_locations, self.x, self.embedding.kernel.batch_shape.numel(), MEMORY_REMEDY)
+            check_memory(len(self.locations), self.x, self.embedding.kernel.batch_shape.numel(), MEMORY_REMEDY)
 
     @functools.cached_property
     def system(self) -> LinearSystem:
@@ -279,9 +268,7 @@ def _observation_points(x: Tensor, locations: Tensor | None) -> tuple[Tensor | N
     if locations.is_floating_point():
         return None, check_features(locations, "locations", width=x.shape[-1]).to(x)
     if locations.dim() != 1 or not locations.numel() or int(locations.min()) < 0 or int(locations.max()) >= n:
-        raise ValueError(
-            f"locations must be points, or a vector of row numbers from 0 to {n - 1}, but have shape "
-            f"{tuple(locations.shape)} and type {locations.dtype}."
-        )
+        got = f"shape {tuple(locations.shape)} and type {locations.dtype}"
+        raise ValueError(f"Expected locations as points, or a vector of row numbers from 0 to {n - 1}, got {got}.")
     locations = locations.to(x.device)
     return locations, x[..., locations, :]

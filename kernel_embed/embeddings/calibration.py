@@ -1,19 +1,15 @@
 r"""From decision probabilities to probabilities, without held-out data.
 
-Decision probabilities :math:`f` are least-squares estimates, which may leave [0, 1]. Probabilities are a softmax of
-them on two scales, their own and the logarithmic one,
+Decision probabilities :math:`f` are least-squares estimates, which may leave [0, 1]. Probabilities are
 
 .. math::  p(x) = \operatorname{softmax}\big( a h + a' g(h) + b \big), \qquad
            h = \tfrac12 + \tanh(f(x) - \tfrac12), \quad
            g(h) = \log \operatorname{softplus}(h / \epsilon), \; \epsilon = 0.1,
 
-where :math:`h` prevents overconfidence beyond the training values. :math:`a, a' \ge 0` and :math:`b` minimize
+where :math:`a, a' \ge 0` and :math:`b` minimize, with one pseudo-observation shared by all classes,
 
 .. math::  -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) + \frac{\kappa}{2n} \lVert b \rVert^2 ,
            \qquad T = \frac{nY + 1/m}{n + 1} .
-
-The targets T are the labels with one pseudo-observation, shared by all classes; without it :math:`a` would grow
-without limit on data that are separated perfectly.
 """
 
 from __future__ import annotations
@@ -118,15 +114,11 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None
         check_tensor(values, name)
         check_finite(values, name)
     if F.dim() < 2 or 0 in F.shape or not F.is_floating_point():
-        raise ValueError(
-            f"Expected F as decision probabilities of shape (*batch, n, m), got {tuple(F.shape)} in {F.dtype}. "
-            "Pass conditioned.leave_one_out()."
-        )
+        got = f"shape {tuple(F.shape)} in {F.dtype}. Pass conditioned.leave_one_out()."
+        raise ValueError(f"Expected F as decision probabilities of shape (*batch, n, m), got {got}")
     if Y.dim() != 2 or Y.shape != F.shape[-2:]:
-        raise ValueError(
-            f"Expected Y as one-hot labels of shape {tuple(F.shape[-2:])}, as F, got {tuple(Y.shape)}. "
-            "Pass conditioned.Y."
-        )
+        shapes = f"{tuple(F.shape[-2:])}, as F, got {tuple(Y.shape)}. Pass conditioned.Y."
+        raise ValueError(f"Expected Y as one-hot labels of shape {shapes}")
     check_penalty(penalty)
     weights = check_weights(F, weights)
     m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
@@ -143,15 +135,13 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None
 def check_penalty(penalty: float) -> None:
     """Raise unless ``penalty`` is large enough for the offsets to be determined."""
     if not SMALLEST_PENALTY <= check_number("penalty", penalty) < math.inf:
-        raise ValueError(
-            f"Expected a positive, finite penalty, got {penalty}. Give 1.0, or at least {SMALLEST_PENALTY:g}."
-        )
+        raise ValueError(f"Expected a positive, finite penalty, got {penalty}. Give at least {SMALLEST_PENALTY:g}.")
 
 
-def as_array(values: Tensor) -> NDArray[np.float64]:
+def as_array(values: Tensor | NDArray[np.float64]) -> NDArray[np.float64]:
     """A contiguous array of float64 on the CPU, where small problems are solved fastest."""
-    array: NDArray[np.float64] = values.detach().cpu().double().contiguous().numpy()
-    return array
+    values = values.detach().cpu().double().numpy() if isinstance(values, Tensor) else values
+    return np.ascontiguousarray(values)
 
 
 class CalibratedMulticlass(MulticlassPredictor):
@@ -163,9 +153,8 @@ class CalibratedMulticlass(MulticlassPredictor):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.linspace(0, 1, 40).unsqueeze(-1)
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> embedding.condition(x, (x.squeeze(-1) > 0.5).long()).calibrated().predict(torch.tensor([[0.1], [0.9]]))
+        >>> x, embedding = torch.linspace(0, 1, 40)[:, None], ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2)
+        >>> embedding.condition(x, (x[:, 0] > 0.5).long()).calibrated().predict(torch.tensor([[0.1], [0.9]]))
         tensor([0, 1])
     """
 
@@ -196,24 +185,19 @@ class CalibratedMulticlass(MulticlassPredictor):
     ) -> tuple[Tensor, Tensor]:
         r"""Credible limits of the probabilities, ``(t, m)`` each: how far they would move with other training data.
 
-        With a Gaussian process of covariance :math:`s_c^2 k` as prior of each decision probability, and noise
-        :math:`s_c^2 n\lambda`, where the scale has the highest evidence,
+        With a Gaussian process of covariance :math:`s_c^2 k` as prior of each decision probability,
 
         .. math::  f_c(x) \sim N\big(\hat f_c(x),\; s_c^2\, (k(x, x) - k(x)^\top A^{-1} k(x))\big), \qquad
                    s_c^2 = \tfrac1n Y_c^\top A^{-1} Y_c .
 
-        The limits are quantiles of ``num_draws`` draws of f, calibrated; they contain ``coverage`` of them.
+        The limits contain ``coverage`` of ``num_draws`` draws of f, calibrated.
 
         Raises:
             ValueError: if ``coverage`` is not between 0 and 1, ``num_draws`` is below 2, or there is a batch shape.
         """
         check_share("coverage", coverage)
         generator, conditioned = generator_of(seed, self.conditioned.x.device), self.conditioned
-        if len(conditioned.embedding.batch_shape) > 0:
-            raise ValueError(
-                f"Expected one kernel, got a batch of {tuple(conditioned.embedding.batch_shape)}. "
-                "Calibrate each kernel alone."
-            )
+        conditioned.embedding.check_single()
         x = check_query_points(x, conditioned.x)
         F, size = conditioned.mean(x), check_count("num_draws", num_draws, 2)
         if F.numel() == 0:

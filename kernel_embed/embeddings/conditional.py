@@ -42,24 +42,10 @@ else:
     from gpytorch import Module
 
 Weights = Tensor | None
-"""How many rows each row stands for, ``(n,)``; ``None`` for 1 each."""
 
 
 class KernelEmbedding(Module):
-    """A module with a kernel, combined with data by ``attach``, differentiable in its parameters, or by ``condition``.
-
-    ``condition`` attaches a frozen copy, whose predictions do not change when this embedding is learned further.
-
-    Args:
-        kernel: k, any GPyTorch kernel.
-
-    Raises:
-        TypeError: if ``kernel`` is not a :class:`gpytorch.kernels.Kernel`.
-
-    Example:
-        >>> issubclass(MulticlassEmbedding, KernelEmbedding)
-        True
-    """
+    """A module with a kernel; ``attach`` joins it with data, ``condition`` a frozen copy of it."""
 
     kernel: Kernel
 
@@ -74,12 +60,11 @@ class KernelEmbedding(Module):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load parameters and buffers, with a warning if rounding to a narrower dtype changes them."""
         own = {} if assign else self.state_dict()
-        tensors = {name: value for name, value in state_dict.items() if name in own and isinstance(value, Tensor)}
-        rounded = [name for name, value in tensors.items() if not _fits(value, own[name].dtype)]
-        if rounded:
-            names, dtype = ", ".join(rounded), own[rounded[0]].dtype
+        shared = [name for name, value in state_dict.items() if name in own and isinstance(value, Tensor)]
+        if rounded := [name for name in shared if not _fits(state_dict[name], own[name].dtype)]:
             message = (
-                f"{names} are rounded to {dtype}. Call embedding.double() before load_state_dict to keep all digits."
+                f"{', '.join(rounded)} are rounded to {own[rounded[0]].dtype}. Call embedding.double() before "
+                "load_state_dict to keep all digits."
             )
             warnings.warn(message, NumericalWarning, stacklevel=2)
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
@@ -88,6 +73,12 @@ class KernelEmbedding(Module):
     def batch_shape(self) -> torch.Size:
         """The batch shape of the kernel, and so of every parameter and prediction."""
         return batch_shape_of(self.kernel)
+
+    def check_single(self) -> None:
+        """Raise if the kernel has a batch shape."""
+        if len(self.batch_shape) > 0:
+            batch = tuple(self.batch_shape)
+            raise ValueError(f"Expected an embedding without batch shape, got batch shape {batch}. Take one kernel.")
 
     def checked_sample(self, x: Tensor) -> Tensor:
         """A sample ``x`` ``(n, d)``, in the dtype of the kernel's parameters if that is wider."""
@@ -98,8 +89,8 @@ class KernelEmbedding(Module):
     def forward(self, *inputs: object, **options: object) -> object:
         """Say what to call instead."""
         raise TypeError(
-            f"{type(self).__name__} is not a function of x. Condition it on data first, as in "
-            "embedding.condition(x, y).probabilities(x_new), or call an objective, as in objective(embedding, x, y)."
+            f"{type(self).__name__} is not a function of x. Call embedding.condition(x, y).probabilities(x_new), or "
+            "objective(embedding, x, y)."
         )
 
 
@@ -109,18 +100,7 @@ def _fits(value: Tensor, dtype: torch.dtype) -> bool:
 
 
 class RegularizedEmbedding(KernelEmbedding):
-    """A kernel and λ, of the kernel's batch shape.
-
-    Args:
-        regularization: λ.
-        regularization_prior: a GPyTorch prior on λ.
-        regularization_constraint: a GPyTorch constraint on λ; positive, on a logarithmic scale, by default.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> round(RegularizedEmbedding(RBFKernel(), regularization=0.01).regularization.item(), 4)
-        0.01
-    """
+    """A kernel and λ, of the kernel's batch shape."""
 
     raw_regularization: torch.nn.Parameter
     regularization = PositiveParameter()
@@ -144,19 +124,19 @@ class ConditionalEmbedding(RegularizedEmbedding):
 
     Args:
         kernel: k, any GPyTorch kernel on the inputs. Its ``batch_shape`` is the batch shape of every prediction.
-        regularization: the starting value of λ; its prior and constraint are those of
-            :class:`~kernel_embed.embeddings.RegularizedEmbedding`.
+        regularization: the starting value of λ.
         target_kernel: l, a kernel on the targets, for objectives that measure distance between embedded targets. It is
             never learned: choose its scale yourself, or with :func:`kernel_embed.set_lengthscales_by_median`.
-        sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form, as a number or a function such
-            as :class:`kernel_embed.LipschitzBound` (see :func:`kernel_embed.kernels.sup_diagonal`).
+        sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form: a number, or a function such
+            as :class:`kernel_embed.LipschitzBound`.
+        regularization_prior: a GPyTorch prior on λ.
+        regularization_constraint: a GPyTorch constraint on λ; positive, on a logarithmic scale, by default.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
         >>> conditioned = ConditionalEmbedding(RBFKernel(), regularization=1e-5).condition(x, x.squeeze(-1))
-        >>> value = conditioned.expectation(lambda y: y**2, torch.tensor([[0.5]]))     # E[Y² | X = 0.5]
-        >>> round(value.item(), 2)
+        >>> round(conditioned.expectation(lambda y: y**2, torch.tensor([[0.5]])).item(), 2)     # E[Y² | X = 0.5]
         0.25
     """
 
@@ -210,8 +190,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         Y = y.to(like).reshape(y.shape[0], -1)
         if Y.numel() == 0:
             raise ValueError(f"Every target needs at least one number, but y has shape {tuple(y.shape)}.")
-        largest = float(Y.detach().abs().amax())
-        if not largest < torch.finfo(Y.dtype).max ** 0.5:
+        if not (largest := float(Y.detach().abs().amax())) < torch.finfo(Y.dtype).max ** 0.5:
             raise ValueError(f"The squares of targets up to {largest:.2g} overflow in {Y.dtype}. Rescale y.")
         return Y
 
@@ -275,10 +254,8 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
         wrong = (y < 0).any(-1) | ((y.sum(-1) - 1.0).abs() > 1e-4)
         if bool(wrong.any()):
             row = int(wrong.nonzero()[0])
-            raise ValueError(
-                f"Expected rows of probabilities in y, not negative and adding up to 1, got {y[row].tolist()} in row "
-                f"{row}. Divide each row by its sum."
-            )
+            got = f"{y[row].tolist()} in row {row}. Divide each row by its sum."
+            raise ValueError(f"Expected rows of probabilities in y, got {got}")
         return y.to(x)
     if y.dim() != 1:
         shape = tuple(y.shape)
@@ -286,15 +263,12 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
     if y.is_complex():
         raise TypeError(f"Expected class numbers in y, got {y.dtype}. Number the classes from 0.")
     if y.is_floating_point() and not bool((y == y.round()).all()):
-        message = (
-            "Expected class numbers in y, got values that are not whole. For real targets use ConditionalEmbedding."
-        )
-        raise ValueError(message)
+        raise ValueError("Expected class numbers in y, got fractions. For real targets use ConditionalEmbedding.")
     y = y.long().to(x.device)
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= num_classes:
         raise ValueError(
-            f"Expected class numbers from 0 to {num_classes - 1} (num_classes={num_classes}), got {low} to {high}. "
-            "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes labels of any kind."
+            f"Expected class numbers from 0 to {num_classes - 1}, got {low} to {high}. Number the classes from 0, or "
+            "use MulticlassEmbeddingClassifier, which takes labels of any kind."
         )
     return y

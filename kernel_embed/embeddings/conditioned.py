@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from .conditional import ConditionalEmbedding, MulticlassEmbedding
 
 MEMORY_REMEDY = (
-    "Use approximate(embedding, x, y, method=Nystrom(1000)), whose cost is linear in n, learn from mini-batches with "
-    "fit(..., batch_size=500), or use fewer rows."
+    "Use approximate(embedding, x, y, method=Nystrom(1000)), fit(..., batch_size=500) with mini-batches, or fewer rows."
 )
 
 
@@ -186,10 +185,8 @@ class ConditionedEmbedding(Regression, LinearPredictor):
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the stored Gram matrix or features."""
         total = len(rows) if self.row_weights is None else float(self.row_weights[rows].sum())
-        system, units = (
-            self.system.restricted(rows, total * self.regularization),
-            self._units and self._units.subset(rows),
-        )
+        system = self.system.restricted(rows, total * self.regularization)
+        units = self._units and self._units.subset(rows)
         return type(self)(self.embedding, self.x[rows], self.y[rows], system, units=units)
 
     def expansion(self) -> Expansion:
@@ -220,22 +217,7 @@ class ConditionedMulticlass(MulticlassPredictor, ConditionedEmbedding):
 
 
 class Expansion(LinearPredictor):
-    """f(x) = Σ_i k(x, x_i) V_i, without the system.
-
-    Args:
-        embedding: the embedding with the kernel k.
-        points: the x_i, ``(s, d)``.
-        coefficients: V, ``(s, m)``.
-
-    Raises:
-        ValueError: if there is not one row of coefficients for each point, or a value is not finite.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel())
-        >>> ke.embeddings.Expansion(embedding, torch.rand(5, 2), torch.rand(5, 1)).mean(torch.rand(3, 2)).shape
-        torch.Size([3, 1])
-    """
+    """f(x) = Σ_i k(x, x_i) V_i, with the x_i in ``points`` ``(s, d)`` and V in ``coefficients`` ``(s, m)``."""
 
     def __init__(self, embedding: ConditionalEmbedding, points: Tensor, coefficients: Tensor) -> None:
         points = check_features(points, "points")
@@ -274,7 +256,7 @@ def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor, weights: Tensor | No
     K = (evaluate_gram(kernel, x.clone() if x.is_inference() else x) if Z is None else Z @ Z.mT).to(x)
     if K.shape[-2:] != (n, n):
         raise ValueError(
-            f"Expected one kernel value for each pair of the {n} rows, got shape {tuple(K.shape[-2:])} from "
-            f"{type(kernel).__name__}. Kernels with several outputs for each input have no conditional embedding."
+            f"Expected one kernel value for each pair of the {n} rows, got shape {tuple(K.shape[-2:])}. Kernels with "
+            "several outputs for each input have no conditional embedding."
         )
     return DenseSystem(K, ridge, weights)

@@ -2,34 +2,22 @@ r"""Conformal prediction: sets that cover at a stated rate for a finite sample, 
 
 Let :math:`s_1, \dots, s_n` be scores of rows that were not used to predict them, and s(x, y) that of a new row. With
 :math:`Q` the :math:`\lceil (1 - \alpha)(n + 1) \rceil`-th smallest of the s_i (infinite if there are too few),
-:math:`C(x) = \{ y : s(x, y) \le Q \}`.
-
-=====================  =================================================================  ==========================
-rows of the scores     condition                                                          P(Y ∈ C(X)) is at least
-=====================  =================================================================  ==========================
-held out (*split*)     rows exchangeable, and the held-out ones used for nothing else     1 − α
-left out (jackknife+)  kernel, λ chosen without these rows, and each s_i compared with    1 − 2α
-                       the model without row i at x: :func:`jackknife_plus_interval`
-left out, one model    stable learning; no theorem for a finite sample                    about 1 − α, as measured
-=====================  =================================================================  ==========================
-
-The first is Vovk et al. 2005, the second Barber et al. 2021 (Theorem 1).
+:math:`C(x) = \{ y : s(x, y) \le Q \}` covers with probability 1 − α if the rows were held out (Vovk et al. 2005), with
+1 − 2α in :func:`jackknife_plus_interval` (Barber et al. 2021, Theorem 1), and with about 1 − α, as measured, for
+left-out values of one model.
 
 **Recalibration of a whole distribution.** Row i was predicted by :math:`F_i`, and its target occupies the levels
-:math:`[a_i, b_i] = [F_i(y_i-), F_i(y_i)]`, one point unless :math:`F_i` has an atom there. If predictions are
-calibrated, a uniform draw from each of these intervals is uniform on [0, 1]. Its distribution function is estimated by
+:math:`[a_i, b_i] = [F_i(y_i-), F_i(y_i)]`. If predictions are calibrated, a uniform draw from each of these is uniform
+on [0, 1]. Its distribution function is estimated by (for atoms the transform of Czado et al. 2009)
 
 .. math::  \hat G(u) = \frac1{n + 1} \Big( u + \sum_i \operatorname{clip} \Big( \frac{u - a_i}{b_i - a_i}, 0, 1 \Big)
            \Big) , \qquad F_{\mathrm{cal}}(y \mid x) = \hat G( F(y \mid x) ) .
 
-The term u stands for the new row; for atoms this is the nonrandomized transform of Czado et al. 2009. Narrow intervals
-are widened to two standard errors of their level on each side, which smooths :math:`\hat G`. If the rows were held out
-and are exchangeable with the new one, then with :math:`k = \lfloor (n + 1) \alpha / 2 \rfloor`, :math:`k' = n + 1 - k`,
+Intervals are widened to two standard errors of their level on each side, which smooths :math:`\hat G`. If the rows were
+held out, then with :math:`k = \lfloor (n + 1) \alpha / 2 \rfloor`, :math:`k' = n + 1 - k` (Chernozhukov et al. 2021),
 
 .. math::  P \Big( \inf \{ y : F(y \mid X) \ge b_{(k)} \} \le Y \le \inf \{ y : F(y \mid X) > a_{(k')} \} \Big)
-           \ge 1 - \alpha
-
-(Chernozhukov et al. 2021): for :math:`Y` below the lower end :math:`F(Y \mid X) < b_{(k)}`, whose rank is uniform.
+           \ge 1 - \alpha .
 """
 
 from __future__ import annotations
@@ -98,10 +86,8 @@ def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
     check_tensor(y, "y")
     interval = interval if interval.is_floating_point() else interval.to(torch.get_default_dtype())
     if interval.dim() < 2 or interval.shape[-1] != 2 or interval.shape[:-1] != y.shape:
-        raise ValueError(
-            f"Expected interval of shape (n, 2) and y of shape (n,), got {tuple(interval.shape)} and {tuple(y.shape)}. "
-            "Give one interval for each target."
-        )
+        shapes = f"{tuple(interval.shape)} and {tuple(y.shape)}"
+        raise ValueError(f"Expected interval of shape (n, 2) and y of shape (n,), got {shapes}. Give one a target.")
     check_finite(y, "y")
     if bool(interval.isnan().any()):
         raise ValueError(f"Expected intervals without NaN, got {int(interval.isnan().sum())} NaN. Omit those rows.")
@@ -117,7 +103,7 @@ def prediction_sets(
         left_out: probabilities of the classes at n left-out or held-out rows, ``(n, m)``.
         y: their class numbers, ``(n,)``.
         probabilities: at new points, ``(t, m)``.
-        coverage: 1 − α; see the module docstring for what it guarantees.
+        coverage: 1 − α.
         weights: how many times each row is there, ``(n,)``; 1 each by default.
 
     Raises:
@@ -131,10 +117,8 @@ def prediction_sets(
     """
     left_out, probabilities = check_features(left_out, "left_out"), check_features(probabilities, "probabilities")
     m = left_out.shape[-1]
-    if probabilities.shape[-1] != m:
-        raise ValueError(
-            f"Expected probabilities of {m} classes, got {probabilities.shape[-1]}. Give those of one classifier."
-        )
+    if (got := probabilities.shape[-1]) != m:
+        raise ValueError(f"Expected probabilities of {m} classes, got {got}. Give those of one classifier.")
     y = check_labels(left_out, y, m)
     if y.dim() != 1:
         raise ValueError("Expected class numbers y, got soft labels. Give the number of each row's class.")
@@ -147,8 +131,7 @@ def prediction_sets(
 def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, coverage: float = 0.9) -> Tensor:
     r"""Intervals ``(t, 2)`` for a real target that cover with probability at least 1 − 2α = 2·``coverage`` − 1.
 
-    For every row i the embedding without it has a closed form, at x_i and at any x (with groups, :math:`w_i R_i` is a
-    sum over the group, which is left out as a whole): with w = A⁻¹k(x),
+    With w = A⁻¹k(x), the embedding without row i is at x_i and at any x (with groups, :math:`w_i R_i` is a sum)
 
     .. math::
         \hat F_{-i}(t \mid x) = \sum_j w_j \mathbf 1\{y_j \le t\} - w_i R_i(t) + \Big( 1 - \sum_j w_j + w_i b_i \Big)
@@ -157,8 +140,7 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
 
     With its quantiles lo, hi at (1 ∓ coverage)/2 and :math:`s_i = \max(lo_{-i}(x_i) - y_i,\; y_i - hi_{-i}(x_i))`, the
     interval runs from the ⌊α(n + 1)⌋-th smallest of :math:`lo_{-i}(x) - s_i` to the ⌈(1 − α)(n + 1)⌉-th smallest of
-    :math:`hi_{-i}(x) + s_i`. The theorem needs that kernel and ridge nλ were fixed without these rows; otherwise the
-    coverage is only an empirical observation. Cost: O(n s) for each point, with s different targets.
+    :math:`hi_{-i}(x) + s_i`. The theorem needs a kernel and a ridge nλ that were fixed without these rows.
 
     Args:
         conditioned: what ``embedding.condition(x, y)`` returned for a real target.
@@ -170,10 +152,11 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(60, 1)
-        >>> conditioned = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).condition(x, x.squeeze(-1))
-        >>> jackknife_plus_interval(conditioned, x[:3]).shape
-        torch.Size([3, 2])
+        >>> x = torch.linspace(0, 1, 60).unsqueeze(-1)
+        >>> conditioned = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel(), 1e-3).condition(x, x.squeeze(-1))
+        >>> low, high = jackknife_plus_interval(conditioned, torch.tensor([[0.5]]))[0]
+        >>> bool(low < 0.5 < high)
+        True
     """
     check_share("coverage", coverage)
     if conditioned.row_weights is not None:
@@ -225,15 +208,10 @@ class Recalibration:
         pit = distribution.pit(y)
         return cls(pit[..., 0], pit[..., 1], None if weights is None else weights / weights.mean())
 
-    @property
-    def num_rows(self) -> int:
-        """n."""
-        return len(self.below)
-
     @functools.cached_property
     def _knots(self) -> tuple[Tensor, Tensor]:
         """The ends of all intervals, ascending, and Ĝ there; Ĝ is linear in between."""
-        n, middle = self.num_rows, 0.5 * (self.below + self.upto)
+        n, middle = len(self.below), 0.5 * (self.below + self.upto)
         error = (middle * (1.0 - middle) / (n + 1)).sqrt()
         half = torch.maximum(0.5 * (self.upto - self.below), 2.0 * error).clamp(0.5 / (n + 1), 0.5)
         middle = torch.minimum(torch.maximum(middle, half), 1.0 - half)  # within [0, 1]
@@ -259,11 +237,7 @@ class Recalibration:
         return Distribution(distribution.support, torch.cat([F[..., :-1], torch.ones_like(F[..., -1:])], dim=-1))
 
     def interval(self, recalibrated: Distribution, coverage: float, *, guaranteed: bool) -> Tensor:
-        """From the quantile α/2 to 1 − α/2 of F_cal, moved outwards as far as the guarantee requires: ``(t, 2)``.
-
-        Both ends are infinite if there are too few rows for this coverage, and one of them if more than α/2 of their
-        targets lie beyond the support on that side.
-        """
+        """From the quantile α/2 to 1 − α/2 of F_cal, moved outwards as the guarantee requires, to ±∞ for few rows."""
         low, high = self._levels(coverage, guaranteed)
         infinite = torch.full_like(recalibrated.F[..., 0], math.inf)
         lower = recalibrated.quantile(low) if low > 0.0 else -infinite
@@ -271,7 +245,7 @@ class Recalibration:
         return torch.stack([lower, upper], dim=-1)
 
     def _levels(self, coverage: float, guaranteed: bool) -> tuple[float, float]:
-        n, tail = self.num_rows, 0.5 * (1.0 - coverage)
+        n, tail = len(self.below), 0.5 * (1.0 - coverage)
         if not guaranteed:
             return (tail, 1.0 - tail) if coverage * (n + 1) <= n + ROUNDING else (0.0, 1.0)
         k = math.floor(tail * (n + 1) + ROUNDING)

@@ -151,9 +151,8 @@ class Distribution:
     def _outcomes(self, y: Tensor) -> Tensor:
         y = self._places(y, "y")
         if y.dim() != 1 or self.F.shape[-2] not in (1, len(y)):
-            raise ValueError(
-                f"Expected one outcome y for each of the {self.F.shape[-2]} points, got shape {tuple(y.shape)}."
-            )
+            shape, points = tuple(y.shape), self.F.shape[-2]
+            raise ValueError(f"Expected one outcome y for each of the {points} points, got shape {shape}.")
         check_finite(y, "y")
         return y
 
@@ -185,9 +184,7 @@ def indicators(y: Tensor, support: Tensor, weights: Tensor | None = None) -> tup
 def check_levels(q: Tensor) -> None:
     """Raise unless every level is in (0, 1)."""
     if q.dim() > 1 or q.numel() == 0 or not bool(((q > 0) & (q < 1)).all()):
-        raise ValueError(
-            f"Expected quantile levels between 0 and 1, both excluded, as a number or a vector, got {q.tolist()}."
-        )
+        raise ValueError(f"Expected quantile levels between 0 and 1, as a number or a vector, got {q.tolist()}.")
 
 
 def clip_normalize(p: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 r"""The empirical embedding μ̂ (eq. 2) and its log slope log γ = log ‖∇μ̂‖ (eqs. 10, 12) for any kernel.
 
-Kernels with a closed profile (RBF, Matérn, a user's own), alone or scaled, take the closed form in the log domain, and
-every other kernel the rules of differentiation: see :mod:`kernel_embed.embeddings.slopes`. The sampling error of μ̂ is
+:mod:`kernel_embed.embeddings.slopes` has the derivatives. The sampling error of μ̂ is
 
 .. math::  \operatorname{Cov}[\hat\mu(x), \hat\mu(y)] \approx \frac1n \operatorname{Cov}_j[k(x_j, x), k(x_j, y)]
            = (D D^\top)_{xy}, \qquad D_{xj} = \frac{k(x, x_j) - \hat\mu(x)}{\sqrt{n (n - 1)}} . \qquad (6)
@@ -27,16 +26,7 @@ from .slopes import expand, radial_slope
 
 
 class EmpiricalEmbedding(NamedTuple):
-    """μ̂ and log γ at points.
-
-    Attributes:
-        mean: μ̂(x_i), ``(*batch, t)``.
-        log_slope: log γ(x_i), ``(*batch, t)``.
-
-    Example:
-        >>> EmpiricalEmbedding(torch.ones(5), torch.zeros(5)).mean.shape
-        torch.Size([5])
-    """
+    """μ̂ and log γ at points, ``(*batch, t)`` each."""
 
     mean: Tensor
     log_slope: Tensor
@@ -45,40 +35,25 @@ class EmpiricalEmbedding(NamedTuple):
 def empirical_embedding(
     kernel: Kernel, sample: Tensor, points: Tensor | None = None, own: Tensor | None = None
 ) -> EmpiricalEmbedding:
-    """μ̂ of ``sample`` and log γ at ``points``, differentiable in the kernel's parameters.
+    """μ̂ of ``sample`` ``(n, d)`` and log γ at ``points`` ``(t, d)``, differentiable; by default at the sample itself.
 
-    Args:
-        kernel: any GPyTorch kernel.
-        sample: the data, ``(n, d)``.
-        points: where to evaluate, ``(t, d)``; the sample itself by default.
-        own: the row of ``sample`` that each point is; ``None`` for points that are not in the sample.
-
-    Raises:
-        ValueError: if ``sample`` is empty, not finite, or has other columns than the kernel takes.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> kernel = RBFKernel().double()
-        >>> kernel.lengthscale = 1e-2                  # every kernel value underflows, the logarithm does not
-        >>> empirical_embedding(kernel, torch.tensor([[0.0], [1.0], [3.0]]).double()).log_slope.detach().round()
-        tensor([ -4992.,  -4992., -19991.], dtype=torch.float64)
+    ``own`` is the row of ``sample`` that each point is; ``None`` for points that are not in the sample.
     """
     check_kernel(kernel)
     sample = check_features(sample, "sample")
     check_columns(kernel, sample.shape[-1])
     if points is None:
         points, own = sample, torch.arange(sample.shape[-2], device=sample.device)
-    radial = fold(kernel, _LogDomain())
-    if radial is not None:
-        return _radial_embedding(radial, sample, points, own)
+    scaled = fold(kernel, _LogDomain())
+    if scaled is not None:
+        return _radial_embedding(scaled, sample, points, own)
     return _general_embedding(kernel, sample, points, own)
 
 
 class _Scaled(NamedTuple):
-    """A radial kernel with a closed form, the columns that reach it, and the scale on it."""
+    """A radial kernel with a closed profile, the columns that reach it, and the scale on it."""
 
-    profile: RadialProfile
-    metric: Radial
+    radial: Radial
     columns: Tensor | None
     outputscale: Tensor | None
 
@@ -87,11 +62,10 @@ class _LogDomain(Algebra[_Scaled]):
     """The radial kernel inside scales, if there is one."""
 
     def leaf(self, node: Node) -> _Scaled | None:
-        """Its profile and metric, where the profile is closed."""
+        """The kernel, where its profile is closed."""
         radial = radial_of(node.kernel)
-        if radial is None or not isinstance(radial.profile, RadialProfile):
-            return None
-        return _Scaled(radial.profile, radial, node.columns, None)
+        closed = radial is not None and isinstance(radial.profile, RadialProfile)
+        return _Scaled(radial, node.columns, None) if radial is not None and closed else None
 
     def scale(self, node: Node, part: _Scaled) -> _Scaled:
         """The same kernel with one factor more."""
@@ -99,7 +73,9 @@ class _LogDomain(Algebra[_Scaled]):
 
 
 def _radial_embedding(kernel: _Scaled, sample: Tensor, points: Tensor, own: Tensor | None) -> EmpiricalEmbedding:
-    profile, metric, columns, outputscale = kernel
+    metric, columns, outputscale = kernel
+    profile = metric.profile
+    assert isinstance(profile, RadialProfile)
     if columns is not None:
         same = points is sample
         sample = sample.index_select(-1, columns)
@@ -154,26 +130,23 @@ def _log_norm(slope: Tensor, noise: Tensor, exact_zero_is_underflow: bool = Fals
     norm = unit * square.detach().sqrt()
     if not bool(torch.isfinite(norm).all()):
         raise NanError(
-            f"The gradient of the embedding has {int((~torch.isfinite(norm)).sum())} values that are not finite. Check "
-            "for hyperparameters that overflowed, or features on very different scales."
+            f"The gradient of the embedding is not finite at {int((~torch.isfinite(norm)).sum())} points. Check for "
+            "hyperparameters that overflowed, or features on very different scales."
         )
     zero = norm == 0
     if (exact_zero_is_underflow and bool(zero.any())) or bool((zero & (noise <= 0)).any()):
         raise NanError(
-            f"The embedding has no slope at {int(zero.sum())} of {zero.numel()} points, so that eq. (13) gives them "
-            "density zero. Either all points are copies of one, or every kernel value between them and "
-            "the others underflows, or the kernel is constant. Use a longer lengthscale or drop points that lie far "
-            "from all others."
+            f"The embedding has no slope at {int(zero.sum())} of {zero.numel()} points, where eq. (13) gives density "
+            "zero: all points are copies of one, or every kernel value between them and the others underflows, or the "
+            "kernel is constant. Use a longer lengthscale or drop points that lie far from all others."
         )
     flat = norm <= noise
     if bool(flat.any()):
-        warnings.warn(
-            f"The empirical embedding is flat, up to rounding, at {int(flat.sum())} of {flat.numel()} points (they lie "
-            "symmetrically among the others, for example on a grid). Their density under eq. (13) is zero; log γ is "
-            "replaced by the logarithm of the rounding error there.",
-            NumericalWarning,
-            stacklevel=4,
+        message = (
+            f"The empirical embedding is flat, up to rounding, at {int(flat.sum())} of {flat.numel()} points, for "
+            "example on a grid. Their density under eq. (13) is zero; log γ is that of the rounding error there."
         )
+        warnings.warn(message, NumericalWarning, stacklevel=4)
     safe = torch.where(flat, 1.0, square)
     return torch.where(flat, noise.clamp_min(torch.finfo(noise.dtype).tiny).log(), 0.5 * safe.log() + unit.log())
 

@@ -7,7 +7,7 @@ r"""Embedded distributions: mean embeddings of samples, their shrinkage, and the
         \beta = (K + n\lambda I)^{-1} [\hat\mu(x_1), \dots, \hat\mu(x_n)]^\top                               & (9)
 
 Let P(Y | X) be embedded from pairs :math:`(x_i, y_i)`, and a new distribution π of X from points :math:`u_j` with
-weights :math:`\gamma_j`. With :math:`\alpha = A^{-1} K_{xu} \gamma`,
+weights :math:`\gamma_j`. With :math:`\alpha = A^{-1} K_{xu} \gamma`, the weight of each pair under π,
 
 .. math::
     \text{sum}   &: \quad \mu_Y = \int P(Y \mid x)\, \pi(dx) \approx \sum_i \alpha_i\, l(\cdot, y_i) \\
@@ -16,9 +16,7 @@ weights :math:`\gamma_j`. With :math:`\alpha = A^{-1} K_{xu} \gamma`,
     \text{Bayes} &: \quad \mu_{X \mid y} \approx \sum_i w_i\, k(\cdot, x_i), \qquad
                     w = (L + \eta D^{-1})^{-1} \mathbf l(y), \quad D = \operatorname{diag}(\alpha_+)
 
-The first two are those of Song et al. 2013. In the third, α is the weight of each pair under π; the posterior is the
-conditional embedding of X given Y with these row weights, clipped at zero so that it remains a least squares problem
-(Fukumizu et al. 2013 square the operator instead).
+(Song et al. 2013). Fukumizu et al. 2013 square the operator in the third; here α is clipped at zero instead.
 """
 
 from __future__ import annotations
@@ -74,12 +72,12 @@ class WeightedEmbedding:
         weights: β, ``(*batch, n)``.
 
     Raises:
-        ValueError: if there is not one weight for each row; when called, if the points have other columns than ``x``.
+        ValueError: if there is not one weight for each row; when called, if the points have other columns.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> WeightedEmbedding(RBFKernel(), torch.zeros(2, 1), torch.tensor([0.5, 0.5]))(torch.rand(4, 1)).shape
-        torch.Size([4])
+        >>> WeightedEmbedding(RBFKernel(), torch.zeros(2, 1), torch.tensor([0.5, 0.25]))(torch.zeros(1, 1)).item()
+        0.75
     """
 
     def __init__(self, kernel: Kernel, x: Tensor, weights: Tensor) -> None:
@@ -87,9 +85,8 @@ class WeightedEmbedding:
         check_tensor(x, "x")
         check_tensor(weights, "weights")
         if x.dim() != 2 or weights.dim() == 0 or weights.shape[-1] != x.shape[0]:
-            raise ValueError(
-                f"Expected x of shape (n, d) and n weights, got shapes {tuple(x.shape)} and {tuple(weights.shape)}."
-            )
+            shapes = f"{tuple(x.shape)} and {tuple(weights.shape)}"
+            raise ValueError(f"Expected x of shape (n, d) and n weights, got shapes {shapes}.")
         self.kernel, self.x, self.weights = kernel, x, weights.to(x) if x.is_floating_point() else weights
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -118,9 +115,13 @@ class WeightedEmbedding:
 class ShrinkageMeanEmbedding(MeanEmbedding, RegularizedEmbedding):
     """The estimator μ̌_λ of eq. (9), which shrinks μ̂ along the directions in which the data vary least.
 
-    It is the posterior mean of :class:`kernel_embed.BayesianMeanEmbedding` with prior covariance k in place of r and
-    noise σ² = nλ. The arguments are those of
-    :class:`~kernel_embed.embeddings.RegularizedEmbedding`.
+    It is the posterior mean of :class:`kernel_embed.BayesianMeanEmbedding` with ``covariance=kernel`` and noise nλ.
+
+    Args:
+        kernel: k, any GPyTorch kernel.
+        regularization: the starting value of λ.
+        regularization_prior: a GPyTorch prior on λ.
+        regularization_constraint: a GPyTorch constraint on λ; positive, on a logarithmic scale, by default.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -134,43 +135,24 @@ class ShrinkageMeanEmbedding(MeanEmbedding, RegularizedEmbedding):
         check_memory(len(x), x, self.batch_shape.numel(), "Shrink the embedding of a part of the rows.")
         K = gram(self.kernel, x)
         ridge = (len(x) * self.regularization.to(K)).expand(K.shape[:-2])
-        # eq. (9): β = (K + nλI)⁻¹ μ̂(x)
-        beta = DenseSystem(K, ridge).solve(K.mean(dim=-1, keepdim=True))
+        beta = DenseSystem(K, ridge).solve(K.mean(dim=-1, keepdim=True))  # eq. (9)
         return WeightedEmbedding(self.kernel, x, beta.squeeze(-1))
 
 
 class JointEmbedding:
-    """Σ_ij B_ij l(·, y_i) ⊗ k(·, u_j), the embedding of a joint distribution of Y and X.
-
-    Attributes:
-        y: the y_i, ``(n, q)``.
-        u: the u_j, ``(m, d)``.
-        weights: B, ``(n, m)``.
-
-    Example:
-        >>> JointEmbedding(torch.ones(3, 1), torch.ones(2, 1), torch.ones(3, 2)).expectation(lambda y, x: y * x)
-        tensor(6.)
-    """
+    """Σ_ij B_ij l(·, y_i) ⊗ k(·, u_j), of ``y`` ``(n, q)`` and ``u`` ``(m, d)`` with ``weights`` B ``(n, m)``."""
 
     def __init__(self, y: Tensor, u: Tensor, weights: Tensor) -> None:
         self.y, self.u, self.weights = y, u, weights
 
     def expectation(self, g: Callable[[Tensor, Tensor], Tensor] | Tensor) -> Tensor:
-        """E[g(Y, X)] = Σ_ij B_ij g(y_i, u_j).
-
-        g is a function of ``y`` ``(n, 1, q)`` and ``x`` ``(1, m, d)``, or its values ``(n, m)``.
-
-        Raises:
-            ValueError: if g does not have one value for each pair.
-        """
+        """E[g(Y, X)] = Σ_ij B_ij g(y_i, u_j), for g of ``y`` ``(n, 1, q)`` and ``x`` ``(1, m, d)``, or its values."""
         values = torch.as_tensor(g(self.y.unsqueeze(1), self.u.unsqueeze(0)) if callable(g) else g).to(self.weights)
         if values.dim() == 3 and values.shape[-1] == 1:
             values = values.squeeze(-1)
         if values.shape != self.weights.shape:
-            raise ValueError(
-                f"Expected one value of g for each pair (y_i, u_j), of shape {tuple(self.weights.shape)}, got "
-                f"{tuple(values.shape)}. Give lambda y, x: (y * x).sum(-1), say."
-            )
+            shape = tuple(self.weights.shape)
+            raise ValueError(f"Expected one value of g for each pair, of shape {shape}, got {tuple(values.shape)}.")
         return (self.weights * values).sum()
 
 
@@ -185,22 +167,20 @@ def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Wei
         TypeError: if ``conditioned`` holds no data, or ``prior`` is not an embedded distribution.
 
     Example:
-        >>> import kernel_embed as ke
         >>> from gpytorch.kernels import RBFKernel
-        >>> x = torch.linspace(-3, 3, 200).unsqueeze(-1)
-        >>> embedding = ke.ConditionalEmbedding(RBFKernel(), 1e-6, target_kernel=RBFKernel())
-        >>> prior = ke.MeanEmbedding(embedding.kernel).condition(torch.tensor([[0.5], [1.5]]))
+        >>> x, embedding = torch.linspace(-3, 3, 200)[:, None], ConditionalEmbedding(RBFKernel(), 1e-6, RBFKernel())
+        >>> prior = MeanEmbedding(embedding.kernel).condition(torch.tensor([[0.5], [1.5]]))
         >>> doubled = sum_rule(embedding.condition(x, 2 * x), prior)      # Y = 2X
         >>> round(doubled.expectation(lambda y: y.squeeze(-1)).item(), 2)
         2.0
     """
-    y = _check_pairs(conditioned, prior)
+    _check_rule(conditioned, prior)
     kernel, alpha = _transported(conditioned, prior)
-    return WeightedEmbedding(kernel, y, alpha)
+    return WeightedEmbedding(kernel, _columns(conditioned), alpha)
 
 
 def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> JointEmbedding:
-    """The joint distribution of Y and X when X has the distribution ``prior``.
+    """The joint distribution of Y and X when X has the distribution ``prior``; its ``expectation(g)`` is E[g(Y, X)].
 
     Args:
         conditioned: the embedding of P(Y | X) with its data.
@@ -210,14 +190,15 @@ def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> J
         TypeError: if ``conditioned`` holds no data, or ``prior`` is not an embedded distribution.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, kernel = torch.rand(100, 1), gpytorch.kernels.RBFKernel()
-        >>> conditioned = ke.ConditionalEmbedding(kernel).condition(x, 2 * x)
-        >>> chain_rule(conditioned, ke.MeanEmbedding(kernel).condition(x[:10])).weights.shape
-        torch.Size([100, 10])
+        >>> from gpytorch.kernels import RBFKernel
+        >>> x, kernel = torch.linspace(0, 1, 100)[:, None], RBFKernel()
+        >>> doubled = ConditionalEmbedding(kernel, 1e-6).condition(x, 2 * x)
+        >>> pairs = chain_rule(doubled, MeanEmbedding(kernel).condition(x))
+        >>> round(pairs.expectation(lambda y, x: y * x).item(), 2)      # 2 E[X²]
+        0.67
     """
-    y = _check_pairs(conditioned, prior)
-    return JointEmbedding(y, prior.x, conditioned.weights(prior.x) * prior.weights)
+    _check_rule(conditioned, prior)
+    return JointEmbedding(_columns(conditioned), prior.x, conditioned.weights(prior.x) * prior.weights)
 
 
 def bayes_rule(
@@ -234,25 +215,22 @@ def bayes_rule(
         ValueError: if ``regularization`` is not positive and finite, or no pair counts under the prior.
 
     Example:
-        >>> import kernel_embed as ke
         >>> from gpytorch.kernels import RBFKernel
-        >>> x, embedding = 6 * torch.rand(400, 1) - 3, ke.ConditionalEmbedding(RBFKernel(), 1e-3, RBFKernel())
-        >>> prior = ke.MeanEmbedding(embedding.kernel).condition(torch.randn(400, 1))
+        >>> x, embedding = 6 * torch.rand(400, 1) - 3, ConditionalEmbedding(RBFKernel(), 1e-3, RBFKernel())
+        >>> prior = MeanEmbedding(embedding.kernel).condition(torch.randn(400, 1))
         >>> posterior = bayes_rule(embedding.condition(x, x + 0.5 * torch.randn(400, 1)), prior)
-        >>> exact = 1.0 / (1 + 0.25)                       # E[X | Y = 1] for X ~ N(0, 1) and noise of variance ¼
-        >>> abs(posterior.distribution(torch.ones(1, 1)).mean.item() - exact) < 0.15
+        >>> abs(posterior.distribution(torch.ones(1, 1)).mean.item() - 1 / (1 + 0.25)) < 0.15      # E[X | Y = 1]
         True
     """
-    y = _check_pairs(conditioned, prior)
+    _check_rule(conditioned, prior)
     if not 0.0 < check_number("regularization", regularization) < math.inf:
         raise ValueError(f"Expected a positive, finite regularization, got {regularization}. Give 1e-3, say.")
     kernel, alpha = _transported(conditioned, prior)
     counts = (alpha > 0).nonzero().squeeze(-1)
     if len(counts) == 0:
         raise ValueError("No training pair has a positive weight under this prior. Use one with mass near the data.")
-    y, x, weights = y[counts], conditioned.x[counts], alpha[counts]
-    # Normalized to sum to the number of rows, as in every system.
-    weights = weights * (len(counts) / weights.sum())
+    y, x, weights = _columns(conditioned)[counts], conditioned.x[counts], alpha[counts]
+    weights = weights * (len(counts) / weights.sum())  # they add up to the number of rows, as in every system
     embedding = ConditionalEmbedding(kernel, regularization, conditioned.embedding.kernel).to(y)
     return embedding.condition(y, x.squeeze(-1) if x.shape[-1] == 1 else x, weights)
 
@@ -263,22 +241,22 @@ def _transported(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) ->
     kernel = conditioned.embedding.target_kernel
     if kernel is None:
         raise ValueError("The embedding has no target kernel l. Pass target_kernel=l to ConditionalEmbedding.")
-    if prior.weights.dim() != 1 or len(conditioned.embedding.batch_shape) > 0:
-        raise ValueError("Embeddings with a batch shape are not supported here. Use one element of the batch.")
+    conditioned.embedding.check_single()
+    if prior.weights.dim() != 1:
+        raise ValueError("Expected a distribution of X without batch shape. Use one element of the batch.")
     return kernel, conditioned.weights(prior.x) @ prior.weights.to(conditioned.x)
 
 
-def _check_pairs(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Tensor:
-    """The targets y as columns, ``(n, q)``, of arguments of the right kind."""
-    if not isinstance(conditioned, ConditionedEmbedding):
-        raise TypeError(
-            f"Expected P(Y | X) embedded with its data, got {type(conditioned).__name__}. Give "
-            "ConditionalEmbedding(kernel, target_kernel=l).condition(x, y), before the distribution of X."
-        )
-    if not isinstance(prior, WeightedEmbedding):
-        raise TypeError(
-            f"Expected an embedded distribution of X, got {type(prior).__name__}. Give "
-            "MeanEmbedding(kernel).condition(u) for a sample u of it."
-        )
+def _columns(conditioned: ConditionedEmbedding) -> Tensor:
+    """The targets as columns, ``(n, q)``."""
     y = conditioned.y.to(conditioned.x)
     return check_features(y.reshape(len(y), -1), "y")
+
+
+def _check_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> None:
+    if not isinstance(conditioned, ConditionedEmbedding):
+        kind = type(conditioned).__name__
+        raise TypeError(f"Expected P(Y | X) with its data, got {kind}. Give ConditionalEmbedding(…).condition(x, y).")
+    if not isinstance(prior, WeightedEmbedding):
+        kind = type(prior).__name__
+        raise TypeError(f"Expected an embedded distribution of X, got {kind}. Give MeanEmbedding(kernel).condition(u).")

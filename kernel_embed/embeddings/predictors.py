@@ -1,7 +1,6 @@
 r"""Predictors of P(Y | X): the methods that all of them share.
 
-Most of them are linear: exact embeddings, explicit features, Nyström approximations, iterative solutions, rows on
-several machines and compressed embeddings supply only a representation of new points and coefficients,
+Most of them are linear: they supply only a representation of new points and coefficients,
 
 .. math::  \mathbb E[Y \mid X = x] \approx \mathbf f(x) = \mathbf C^\top \boldsymbol\varphi(x),
            \qquad \boldsymbol\varphi(x) = \mathbf k(x) \text{ or the explicit features of } x .
@@ -36,10 +35,10 @@ class ConditionalPredictor(abc.ABC):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(30, 1)
-        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).condition(x, 2 * x.squeeze(-1))
-        >>> predictor.expectation(lambda y: y.square(), x[:3]).shape, predictor.interval(0.9, x[:3]).shape
-        (torch.Size([3]), torch.Size([3, 2]))
+        >>> x = torch.linspace(0, 1, 30).unsqueeze(-1)
+        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel(), 1e-5).condition(x, 2 * x.squeeze(-1))
+        >>> predictor.expectation(lambda y: y.square(), torch.tensor([[0.5]])).round(decimals=2)
+        tensor([0.9900])
     """
 
     @abc.abstractmethod
@@ -101,9 +100,8 @@ class LinearPredictor(ConditionalPredictor):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(30, 1)
-        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).condition(x, 2 * x)
-        >>> bool(torch.allclose(predictor.representation(x) @ predictor.coefficients, predictor.mean(x), atol=1e-5))
+        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.eye(2), torch.ones(2))
+        >>> bool(torch.allclose(predictor.representation(torch.eye(2)) @ predictor.coefficients, predictor.P))
         True
     """
 
@@ -142,15 +140,13 @@ class LinearPredictor(ConditionalPredictor):
         raise self._without_data()
 
     def _without_data(self) -> TypeError:
-        return TypeError(
-            f"{type(self).__name__} does not hold its training data. Use embedding.condition(x, y), or "
-            "approximate(embedding, x, y, ...) with tensors."
-        )
+        kind = type(self).__name__
+        return TypeError(f"{kind} does not hold its training data. Use embedding.condition(x, y), or tensors x and y.")
 
     def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
-        """k training rows for each point, drawn with the weights v = 1/n + w − (Σw)/n, clipped at 0 and normalized.
+        """k training rows for each point, ``(t, k)``: ``y[rows]`` are draws of Y given X = x, for targets of any kind.
 
-        ``y[rows]`` are draws of Y given X = x for targets of any kind, such as vectors and labels: ``(t, k)``.
+        The weights are v = 1/n + w − (Σw)/n, clipped at 0 and normalized.
         """
         return resampled_rows(self.weights(x), k, seed, self.row_weights)
 
@@ -165,9 +161,8 @@ class LinearPredictor(ConditionalPredictor):
             raise self._without_distribution()
         if y.numel() != y.shape[0]:
             raise TypeError(
-                f"A distribution function needs one real target for each row, but the targets have shape "
-                f"{tuple(y.shape)}. Use expectation(g, x), weights(x) or sample_rows(k, x), or embed one target at a "
-                "time."
+                f"A distribution function needs one real target for each row, got shape {tuple(y.shape)}. Use "
+                "expectation(g, x), weights(x) or sample_rows(k, x), or embed one target at a time."
             )
         return y.reshape(-1).to(self.coefficients)
 
@@ -185,9 +180,7 @@ class LinearPredictor(ConditionalPredictor):
 
     def _map(self, name: str, coefficients: Callable[[], Tensor]) -> LinearMap:
         maps = _MAPS.setdefault(self, {})
-        if name in maps:
-            return maps[name]
-        linear = LinearMap(self.representation, coefficients())
+        linear = maps.get(name) or LinearMap(self.representation, coefficients())
         if linear.is_resolved:
             maps[name] = linear
         return linear
@@ -202,11 +195,9 @@ class LinearPredictor(ConditionalPredictor):
             raise self._without_data()
         n, like = self.y.shape[0], self.coefficients
         values = torch.as_tensor(g(self.y) if callable(g) else g, dtype=like.dtype, device=like.device)
-        if values.dim() == 0 or values.shape[0] != n or values.dim() > 2:
-            raise ValueError(
-                f"Expected the values of g at the {n} training targets, of shape ({n},) or ({n}, q), got "
-                f"{tuple(values.shape)}."
-            )
+        if values.dim() not in (1, 2) or values.shape[0] != n:
+            shapes = f"({n},) or ({n}, q), got {tuple(values.shape)}"
+            raise ValueError(f"Expected the values of g at the {n} training targets, of shape {shapes}.")
         # eq. (2): gᵀA⁻¹k(x)
         representation, coefficients = self.representation, self.coefficients_of(values.reshape(n, -1))
         expectation = LinearMap(representation, coefficients)(representation.check(x))
@@ -257,10 +248,7 @@ class MulticlassPredictor(ConditionalPredictor):
         return self.decision_probabilities(x).argmax(dim=-1)
 
     def entropy(self, x: Tensor, kind: Entropy = "clip-normalized") -> Tensor:
-        """The entropy of Y given X = x in nats: ``(*batch, t)``.
-
-        ``"clip-normalized"`` is h̃ of eq. (33), never negative; ``"expected-information"`` is ĥ of eq. (37), the
-        embedding's own expectation of −log p̂, which may fall slightly below zero.
+        """The entropy of Y given X = x in nats, ``(*batch, t)``: h̃ of eq. (33), never negative, or ĥ of eq. (37).
 
         Raises:
             ValueError: if ``kind`` is neither of the two.

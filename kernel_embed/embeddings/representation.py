@@ -1,6 +1,4 @@
-r"""The representation of points by a kernel: values k(x, x_i) or explicit features φ(x).
-
-.. math::  \mathbf f(x) = \mathbf C^\top \boldsymbol\varphi(x)
+r"""The representation of points by a kernel, values k(x, x_i) or explicit features φ(x), and maps f(x) = Cᵀφ(x).
 
 A frozen kernel is resolved once: its structure, parameters and everything computed from the training points become one
 function of x. A trainable kernel is evaluated by :func:`kernel_embed.kernels.gram`.
@@ -27,17 +25,9 @@ FEATURE_NUMBERS = 2**19
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Representation:
-    """A function of new points ``(t, d)``: k(x, x_i) ``(*batch, t, n)``, or explicit features ``(*batch, t, p)``.
+    """A function of new points ``(t, d)``: k(x, x_i) ``(*batch, t, n)``, or p explicit features ``(*batch, t, p)``.
 
-    Attributes:
-        kernel: k.
-        data: the x_i, ``(n, d)``. With features they only show which columns and dtype points have; ``None`` for any.
-        num_features: p; ``None`` for kernel values.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> Representation(RBFKernel(), torch.rand(5, 2))(torch.rand(3, 2)).shape
-        torch.Size([3, 5])
+    With features the ``data`` only show which columns and dtype points have; ``None`` for any.
     """
 
     kernel: Kernel
@@ -82,10 +72,7 @@ class Representation:
 
 
 class LinearMap:
-    """x ↦ φ(x) C for checked points ``x``, a block of rows at a time where no gradient is needed.
-
-    A frozen kernel is resolved here, a trainable or random one at every call.
-    """
+    """x ↦ φ(x) C for checked points ``x``, a block of rows at a time where no gradient is needed."""
 
     def __init__(self, representation: Representation, coefficients: Tensor) -> None:
         self._kernel, self._like = representation.kernel, representation.data
@@ -132,6 +119,5 @@ def _is_fixed(kernel: Kernel, *tensors: Tensor | None) -> bool:
     if any(tensor is not None and tensor.requires_grad for tensor in (*kernel.parameters(), *tensors)):
         return False
     maps = [part.feature_map for part in kernel.modules() if isinstance(part, FeatureKernel)]
-    return not any(
-        part.training and not getattr(part, "is_deterministic", False) for map in maps for part in map.modules()
-    )
+    parts = [part for map in maps for part in map.modules()]
+    return not any(part.training and not getattr(part, "is_deterministic", False) for part in parts)

@@ -5,13 +5,10 @@ r"""Slopes of kernels: of radial ones in the log domain, of sums and products by
 .. math::
     \hat\mu_i = \frac1n \sum_j \varphi(s_{ij}), \qquad
     v_i = \frac{\partial \hat\mu}{\partial z}(z_i) = \frac2n \sum_j \varphi'(s_{ij}) (z_i - z_j),
-
-and :math:`\gamma_i = \lVert v_i / \ell \rVert` is the Jacobian of eq. (12). Far from all other points φ' underflows and
-log γ would be −∞, so with E the exponent of φ and :math:`m_i = \max_{j \ne i} E_{ij}` this file computes
-:math:`\tilde v_i = e^{-m_i} v_i`. The terms j = i have no slope and are treated separately. The gradient of
-:math:`q(\hat\mu, \tilde v)`, with g and h its derivatives and m fixed, goes through :math:`\partial q/\partial s_{ij} =
-\frac1n \big( g_i \varphi' + 2 e^{-m_i} \varphi'' \, h_i^\top (z_i - z_j) \big)` with one n × n matrix.
-
+and :math:`\gamma_i = \lVert v_i / \ell \rVert` is the Jacobian of eq. (12). Far from all other points φ' underflows, so
+with E the exponent of φ and :math:`m_i = \max_{j \ne i} E_{ij}` this file computes :math:`\tilde v_i = e^{-m_i} v_i`.
+The terms j = i have no slope. The gradient of :math:`q(\hat\mu, \tilde v)`, with g and h its derivatives, goes through
+:math:`\partial q/\partial s_{ij} = \frac1n \big( g_i \varphi' + 2 e^{-m_i} \varphi'' \, h_i^\top (z_i - z_j) \big)`.
 **Rules.** :func:`expand` gives k(x_i, x_j) and a function from ω to :math:`\sum_j \omega_{ij} \partial_x k(x_i, x_j)`:
 
 .. math::  \omega \cdot \partial (k + l) = \omega \cdot \partial k + \omega \cdot \partial l, \qquad

@@ -5,11 +5,10 @@ Given θ, the two embeddings have independent posteriors, so that at any points
 .. math::  (\mu_P - \mu_Q)(x) \sim \mathcal N(m_P - m_Q,\; S_P + S_Q) .
 
 Under a discrete measure :math:`\mu = \sum_m c_m \sqrt{w_m}\, k(\cdot, u_m)` with
-:math:`c \sim \mathcal N(\hat c, C^{-1})` a posteriori, and the squared RKHS distance itself is a quadratic form of a
-Gaussian vector:
+:math:`c \sim \mathcal N(\hat c, C^{-1})` a posteriori, and the squared RKHS distance is a quadratic form:
 
 .. math::  \mathrm{MMD}^2 = \lVert \mu_P - \mu_Q \rVert^2 = d^\top G d, \quad G = W^{1/2} K_{uu} W^{1/2}, \quad
-           d \sim \mathcal N(\hat c_P - \hat c_Q,\; C_P^{-1} + C_Q^{-1}) .
+           d \sim \mathcal N(\delta, S) = \mathcal N(\hat c_P - \hat c_Q,\; C_P^{-1} + C_Q^{-1}) .
 
 Under Lebesgue measure, which is not finite, draws of the prior lie outside the RKHS and that norm is infinite.
 """
@@ -41,16 +40,14 @@ class Witness:
         ValueError: if the samples have different columns, no rows, or values that are not finite.
 
     Example:
-        >>> import gpytorch
-        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel(), noise=0.01)
-        >>> witness = Witness(embedding, torch.randn(200, 1), torch.randn(200, 1) + 3.0)
-        >>> witness(torch.tensor([[0.0], [3.0]])).mean.sign()           # more of P at 0, more of Q at 3
+        >>> from gpytorch.kernels import RBFKernel
+        >>> witness = Witness(BayesianMeanEmbedding(RBFKernel(), noise=0.01), torch.zeros(9, 1), torch.ones(9, 1))
+        >>> witness(torch.tensor([[0.0], [1.0]])).mean.sign()           # more of P at 0, more of Q at 1
         tensor([ 1., -1.])
     """
 
     def __init__(self, embedding: BayesianMeanEmbedding, x: Tensor, y: Tensor) -> None:
-        x = check_features(x, "x")
-        y = check_features(y, "y")
+        x, y = check_features(x, "x"), check_features(y, "y")
         if x.shape[-1] != y.shape[-1]:
             raise ValueError(f"Expected samples of one width, got {x.shape[-1]} columns in x and {y.shape[-1]} in y.")
         y = y.to(x)
@@ -89,20 +86,10 @@ def _with_atoms(conditioned: ConditionedMeanEmbedding, measure: DiscreteMeasure)
 
 
 class SquaredDistancePosterior:
-    r"""The posterior of MMD² = dᵀGd, d ~ N(δ, S), a quadratic form of a Gaussian vector.
+    r"""The posterior of MMD² of samples whose embeddings, ``first`` and ``second``, have one discrete measure.
 
     .. math::  \mathbb E = \delta^\top G \delta + \operatorname{tr} GS, \qquad
                \operatorname{Var} = 4 \delta^\top G S G \delta + 2 \operatorname{tr} (GS)^2 .
-
-    Args:
-        first: the posterior of μ_P, under a discrete measure.
-        second: that of μ_Q, under the same.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-        >>> bool(ke.Witness(embedding, torch.randn(30, 1), 3 + torch.randn(30, 1)).squared_distance().mean > 0)
-        True
     """
 
     def __init__(self, first: ConditionedMeanEmbedding, second: ConditionedMeanEmbedding) -> None:

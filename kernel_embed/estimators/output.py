@@ -101,7 +101,7 @@ class Output:
                 calibration = Recalibration.from_rows(
                     mixture.at(calibration_rows.x), (calibration_rows.y - center) / scale, calibration_rows.weights
                 )
-        guarantee = guarantee.format(n=calibration.num_rows)
+        guarantee = guarantee.format(n=len(calibration.below))
         order = rows.y.argsort()
         place = torch.searchsorted(rows.y[order].contiguous(), mixture.support).clamp_max(len(order) - 1)
         is_target = rows.y[order][place] == mixture.support

@@ -4,7 +4,7 @@ from ..bounds import Bound
 from ..embeddings import ConditionedMulticlass
 from ..embeddings.calibration import SoftmaxCalibration, calibrate
 from .base import Objective, attach
-from .bounds import RiskBound, generalization_bound
+from .bounds import EmpiricalScore, RiskBound, generalization_bound, score_bound
 from .calibrated import CalibratedLeaveOneOutRisk
 from .cross_validation import BatchValidationRisk, CrossValidationRisk
 from .evidence import ConditionalEvidence, EmbeddingEvidence
@@ -12,7 +12,6 @@ from .holdout import holdout_bound, kl_inverse, pac_bayes_bound
 from .pool import LogarithmicPool, pool
 from .risk import RATES, EmpiricalRisk, LeaveOneOutRisk, RademacherComplexity, rademacher_complexity
 from .score import LeaveOneOutScore, leave_one_out_scores
-from .score_bound import EmpiricalScore, score_bound
 
 __all__ = [
     "RATES",
@@ -47,9 +46,6 @@ __all__ = [
 
 def default_objective() -> Objective[ConditionedMulticlass]:
     """The objective used by default, with one setting for all data.
-
-    Returns:
-        A sum of two objectives.
 
     Example:
         >>> default_objective()

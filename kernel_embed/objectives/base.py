@@ -1,15 +1,15 @@
 """Objectives as values: they can be called, added and scaled, and each implements its derivatives once.
 
-An objective is a function of a few quantities of an embedding with its data, such as the fitted values P = KV. It
-lists them in :attr:`Objective.inputs`, and :meth:`Objective.value_and_gradient` computes the value and its derivatives
-with respect to them, for NumPy arrays and tensors alike. :meth:`Objective.evaluate` wraps that in one node of
-autograd; small problems call it directly (:mod:`kernel_embed.learning.direct`).
+An objective is a function of a few quantities of an embedding with its data, such as P = KV, which it lists in
+:attr:`Objective.inputs`. :meth:`Objective.value_and_gradient` has the value and its derivatives with respect to them,
+for NumPy arrays (:mod:`kernel_embed.learning.direct`) and tensors alike, where it is one node of autograd.
 """
 
 from __future__ import annotations
 
 import abc
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -32,14 +32,7 @@ B_contra = TypeVar("B_contra", contravariant=True)
 
 
 class Targets:
-    """The constants of an objective: the targets Y, n and the weights of the rows.
-
-    Args:
-        xp: ``numpy`` or ``torch``, the namespace of the arrays.
-        Y: targets ``(n, m)``, or a function that returns them.
-        num_data: n, the sum of the weights.
-        weights: of the rows, ``(n,)``, or ``None``.
-    """
+    """The constants of an objective: Y, n and the weights of the rows, arrays of the namespace ``xp``."""
 
     def __init__(
         self, xp: ModuleType, Y: Array | Callable[[], Array], num_data: float, weights: Array | None = None
@@ -71,31 +64,25 @@ class Targets:
 def attach(embedding: Any, x: Tensor, y: Tensor | None, weights: Tensor | None = None, groups: Groups = None) -> Any:
     """``embedding.attach`` with the arguments that this embedding accepts."""
     takes_targets: bool | None = getattr(embedding, "takes_targets", None)
-    if takes_targets is not None and takes_targets != (y is not None):
-        name = type(embedding).__name__
-        raise TypeError(
-            f"{name} is a conditional embedding and needs targets y. Pass x and y."
-            if takes_targets
-            else f"{name} embeds a sample and takes no targets y. Pass x alone."
-        )
+    name, given = type(embedding).__name__, y is not None
+    if takes_targets and not given:
+        raise TypeError(f"{name} is a conditional embedding and needs targets y. Pass x and y.")
+    if takes_targets is False and given:
+        raise TypeError(f"{name} embeds a sample and takes no targets y. Pass x alone.")
     options = {name: value for name, value in (("weights", weights), ("groups", groups)) if value is not None}
-    if y is None and options:
-        raise TypeError(
-            "Embeddings of a sample take no weights or groups; only conditional embeddings do. Leave them out."
-        )
-    return embedding.attach(x) if y is None else embedding.attach(x, y, **options)
+    if options and not given:
+        raise TypeError("Embeddings of a sample take no weights or groups; only conditional embeddings do.")
+    return embedding.attach(x, y, **options) if given else embedding.attach(x)
 
 
 class Objective(abc.ABC, Generic[B_contra]):
     """A scalar loss of an embedding and data; lower is better.
 
-    ``objective(embedding, x, y)`` is differentiable in the parameters of the embedding, so it can be the loss of any
-    training loop. ``a + b``, ``a - b``, ``c * a`` and ``a / c`` are objectives, and all terms of a sum share one
-    factorization.
+    ``objective(embedding, x, y)`` is differentiable in the parameters of the embedding. ``a + b``, ``a - b``, ``c * a``
+    and ``a / c`` are objectives, and all terms of a sum share one factorization.
 
     A subclass implements :meth:`evaluate` with torch operations, which autograd differentiates, or lists ``inputs``
-    and implements :meth:`value_and_gradient`, which is faster for a few hundred rows. The type parameter says which
-    embeddings it is for.
+    and implements :meth:`value_and_gradient`, which is faster for a few hundred rows.
 
     Raises:
         TypeError: when called, if ``evaluate`` returns no tensor.
@@ -103,18 +90,14 @@ class Objective(abc.ABC, Generic[B_contra]):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> class Shrink(ke.Objective):
-        ...     def evaluate(self, attached):
-        ...         return attached.regularization.log().square()
         >>> class Brier(ke.Objective):
         ...     inputs = ("leave_one_out",)
         ...     def value_and_gradient(self, data, F):
         ...         residuals = F - data.Y
         ...         return data.inner(residuals, residuals) / data.num_data, (2.0 / data.num_data * residuals,)
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> objective = Brier() + 0.1 * Shrink()
-        >>> objective(embedding, torch.rand(8, 1), torch.arange(8) % 2).dim()
-        0
+        >>> round((2 * Brier())(embedding, torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])).item(), 2)
+        2.24
     """
 
     per_datum: bool = True
@@ -135,12 +118,9 @@ class Objective(abc.ABC, Generic[B_contra]):
         names = cls.inputs
         if isinstance(names, property | functools.cached_property):
             return
-        unknown = [names] if isinstance(names, str) else [name for name in names if name not in QUANTITIES]
-        if unknown:
-            raise ValueError(
-                f"{cls.__name__}.inputs has {', '.join(map(repr, unknown))}, but must be a tuple of names among "
-                f"{', '.join(sorted(QUANTITIES))}."
-            )
+        if unknown := [names] if isinstance(names, str) else [name for name in names if name not in QUANTITIES]:
+            known, wrong = ", ".join(sorted(QUANTITIES)), ", ".join(map(repr, unknown))
+            raise ValueError(f"{cls.__name__}.inputs has {wrong}, but must be a tuple of names among {known}.")
 
     def __call__(
         self,
@@ -150,9 +130,7 @@ class Objective(abc.ABC, Generic[B_contra]):
         weights: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """The loss: a scalar, or one value for each element of the embedding's batch shape.
-
-        ``weights`` and ``groups`` of the rows are those of ``embedding.attach``.
+        """The loss: a scalar, or one value for each element of the batch shape; as ``embedding.attach``, but a loss.
 
         Raises:
             TypeError: if the objective's own ``evaluate`` returns no tensor.
@@ -171,15 +149,8 @@ class Objective(abc.ABC, Generic[B_contra]):
         return value
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
-        """The value, and its derivatives with respect to each of ``inputs``.
-
-        Args:
-            data: the targets, n, and the namespace ``data.xp`` of the arrays, ``numpy`` or ``torch``.
-            inputs: the quantities named by :attr:`inputs`; tensors may have leading batch dimensions.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} implements neither evaluate nor value_and_gradient. Implement one of them."
-        )
+        """The value, and its derivatives with respect to each of ``inputs``, arrays or (batches of) tensors."""
+        raise NotImplementedError(f"{type(self).__name__} needs the method evaluate or value_and_gradient.")
 
     def is_direct(self, embedding: Any) -> bool:
         """Whether :meth:`value_and_gradient` applies to this embedding; elsewhere autograd differentiates."""
@@ -188,18 +159,17 @@ class Objective(abc.ABC, Generic[B_contra]):
     @property
     def has_derivatives(self) -> bool:
         """Whether :meth:`value_and_gradient` belongs to :meth:`evaluate`, which a subclass may have replaced."""
-        kinds = [
-            next(kind for kind in type(self).__mro__ if name in vars(kind))
-            for name in ("value_and_gradient", "evaluate")
-        ]
-        return issubclass(*kinds)
+        owners = {name: kind for kind in reversed(type(self).__mro__) for name in vars(kind)}
+        return issubclass(owners["value_and_gradient"], owners["evaluate"])
 
     def terms(self) -> Iterator[tuple[float, Objective[B_contra]]]:
         """The summands, each with its coefficient."""
         yield 1.0, self
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        # The settings in force, by which a checkpoint knows its objective.
+        settings = [(name, getattr(self, name, None)) for name in inspect.signature(type(self)).parameters]
+        return f"{type(self).__name__}({', '.join(filter(None, (_shown(*setting) for setting in settings)))})"
 
     def __add__(self: Objective[B], other: Objective[B]) -> Objective[B]:
         if not isinstance(other, Objective):
@@ -229,6 +199,15 @@ class Objective(abc.ABC, Generic[B_contra]):
 
     def __sub__(self: Objective[B], other: Objective[B]) -> Objective[B]:
         return self + (-other) if isinstance(other, Objective) else NotImplemented
+
+
+def _shown(name: str, value: object) -> str:
+    """A setting of an objective as it is in its constructor; nothing where it is the usual one, or an array."""
+    if isinstance(value, gpytorch.kernels.Kernel):
+        return type(value).__name__
+    if isinstance(value, float):
+        return f"{name}={value:g}"
+    return f"{name}={value!r}" if isinstance(value, int | str | Objective) and value != "flat" else ""
 
 
 def check_value(objective: Objective[Any], value: Any, embedding: object = None) -> Tensor:

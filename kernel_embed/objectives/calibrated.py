@@ -1,46 +1,41 @@
 r"""The leave-one-out risk of calibrated probabilities: the default objective.
 
 The reported probabilities are :math:`p = \operatorname{softmax}(a h + a' g(h) + b)` of
-:mod:`kernel_embed.embeddings.calibration`, with :math:`a, a' \ge 0` and class offsets :math:`b` fitted on leave-one-out
-values. The objective is the cross-entropy reached,
+:mod:`kernel_embed.embeddings.calibration`, fitted on leave-one-out values. The objective is the cross-entropy reached,
 
-.. math::  q(\theta, \lambda) = \min_{a, a', b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) +
+.. math::  q(\theta, \lambda) = \min_{a, a' \ge 0,\, b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) +
            \frac{\kappa}{2n} \lVert b \rVert^2 , \qquad T = \frac{nY + 1/m}{n + 1} .
 
-The problem is convex in (a, a', b) and solved by Newton's method at every evaluation; at the minimum the derivative
-with respect to (θ, λ) is that of the sum alone (envelope theorem). There is no clip, so every point has a gradient.
+The problem is convex and solved by Newton's method at every evaluation; at the minimum the derivative with respect to
+(θ, λ) is that of the sum alone (envelope theorem). There is no clip, so every point has a gradient.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ..embeddings.calibration import EPSILON, SCALE_RIDGE, check_penalty, smoothed
+from ..embeddings.calibration import EPSILON, SCALE_RIDGE, as_array, check_penalty, smoothed
 from ..softmax import SoftmaxScaling
-from .base import Array, Objective, Targets
-from .risk import require_classes
+from .base import Array, Targets
+from .risk import ClassObjective
 
 
-class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
-    """The cross-entropy of calibrated leave-one-out probabilities; see the module docstring.
+class CalibratedLeaveOneOutRisk(ClassObjective):
+    """The cross-entropy of calibrated leave-one-out probabilities.
 
     Args:
         penalty: κ, the weight of the penalty on class offsets.
 
     Raises:
-        TypeError: if ``penalty`` is not a number.
-        ValueError: if it is not positive and finite.
+        ValueError: if ``penalty`` is not positive and finite.
 
     Example:
-        >>> import torch, gpytorch, kernel_embed as ke
-        >>> x, y = torch.tensor([[0.0], [0.5], [2.0], [2.5]]), torch.tensor([0, 0, 1, 1])
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> ke.CalibratedLeaveOneOutRisk()(embedding, x, y).backward()
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, embedding = torch.tensor([[0.0], [9.0]]), ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2)
+        >>> round(CalibratedLeaveOneOutRisk()(embedding, x, torch.tensor([0, 1])).item(), 4)      # log 2
+        0.6931
     """
 
     inputs = ("leave_one_out",)
@@ -48,15 +43,6 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
     def __init__(self, penalty: float = 1.0) -> None:
         check_penalty(penalty)
         self.penalty = penalty
-
-    def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
-        """q(θ, λ)."""
-        require_classes(self, attached)
-        return super().evaluate(attached)
-
-    def is_direct(self, embedding: Any) -> bool:
-        """For classes only."""
-        return isinstance(embedding, MulticlassEmbedding)
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
         """q, and ∂q/∂F = (1/n) (p − T) ∘ (a + a′ g′(h)) h′(F) by the envelope theorem."""
@@ -85,17 +71,14 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
         *batch, _, m, n = X.shape
         ridge = np.full((*batch, m + 2), self.penalty / data.num_data)
         ridge[..., :2] = SCALE_RIDGE
-        share = np.broadcast_to(_double(data.share), (n,))
-        targets = np.broadcast_to(_double(T), (*batch, m, n))
-        solver = SoftmaxScaling(_double(X), targets, share, ridge)
+        share = np.broadcast_to(as_array(data.share), (n,))
+        targets = np.broadcast_to(as_array(T), (*batch, m, n))
+        solver = SoftmaxScaling(as_array(X), targets, share, ridge)
         u = data.cache["calibration"] = solver.minimize(data.cache.get("calibration"))
         if not isinstance(X, Tensor):
             return u, ridge
         at, penalties = X.new_tensor(u), X.new_tensor(ridge)
         return (_implicit(at, penalties, X, T, data.share) if X.requires_grad else at), penalties
-
-    def __repr__(self) -> str:
-        return f"CalibratedLeaveOneOutRisk(penalty={self.penalty:g})"
 
 
 def _implicit(u: Tensor, ridge: Tensor, X: Tensor, T: Tensor, share: Tensor | float) -> Tensor:
@@ -114,9 +97,3 @@ def _implicit(u: Tensor, ridge: Tensor, X: Tensor, T: Tensor, share: Tensor | fl
         H = H * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1.0 - free)
     step: Tensor = torch.linalg.solve(H, (free * slope).unsqueeze(-1)).squeeze(-1)
     return u - step
-
-
-def _double(values: Array) -> Any:
-    """A contiguous float64 array on the CPU."""
-    values = values.detach().cpu().double().numpy() if isinstance(values, Tensor) else values
-    return np.ascontiguousarray(values)

@@ -13,11 +13,9 @@ mean at x is :math:`\mathbf Y^\top (K + n\lambda I)^{-1} \mathbf k(x)`, the embe
         = \log \mathcal N\big([\hat\mu(x_1), \dots, \hat\mu(x_n)]; 0, R + \sigma^2 I\big) + \sum_i \log \gamma(x_i),
         \qquad \gamma(x) = \Big\lVert \frac{\partial \hat\mu}{\partial x} \Big\rVert .
 
-The first term is that of a Gaussian process. The second, the Jacobian of the link :math:`x \mapsto \hat\mu(x)`, is what
-makes it a density of the data: it penalizes long lengthscales, at which the embedding hardly changes.
-
-**One squared exponential under Lebesgue measure** has the gradient in log ℓ in closed form. With :math:`k_{ij} =
-e^{-s_{ij}/2}`, :math:`t_i = \sum_j k_{ij} (x_i - x_j)` and a dot for :math:`\partial/\partial \log \ell`,
+The second term, the Jacobian of the link :math:`x \mapsto \hat\mu(x)`, makes it a density of the data. For one squared
+exponential under Lebesgue measure, with :math:`k_{ij} = e^{-s_{ij}/2}`, :math:`t_i = \sum_j k_{ij} (x_i - x_j)` and a
+dot for :math:`\partial/\partial \log \ell`,
 
 .. math::
     \hat\mu_i &= \tfrac1n \sum_j k_{ij}, & \dot{\hat\mu}_i &= \tfrac1n \sum_j k_{ij} s_{ij}, \\
@@ -39,7 +37,7 @@ from torch import Tensor
 from ..embeddings import BayesianMeanEmbedding, ConditionedEmbedding, ConditionedMeanEmbedding
 from ..kernels.radial import flushed_exp
 from ..linalg.lapack import LapackFactorization
-from ..validation import check_seed
+from ..validation import check_seed, generator_of
 from .base import Array, Objective, Targets
 
 
@@ -49,10 +47,10 @@ class ConditionalEvidence(Objective[ConditionedEmbedding]):
     Unlike the risks it identifies the kernel's outputscale: the prior variance of the targets.
 
     Example:
-        >>> import torch, gpytorch, kernel_embed as ke
-        >>> x, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> ke.ConditionalEvidence()(embedding, x, y).backward()
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel(), regularization=1.0)
+        >>> round(ConditionalEvidence()(embedding, torch.zeros(1, 1), torch.zeros(1)).item(), 4)      # ½ log 4π
+        1.2655
     """
 
     per_datum = False
@@ -65,21 +63,14 @@ class ConditionalEvidence(Objective[ConditionedEmbedding]):
         (value,) = inputs
         return value * 1.0, (value * 0.0 + 1.0,)
 
-    def __repr__(self) -> str:
-        return "ConditionalEvidence()"
-
 
 class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
-    r"""−log p(x₁, …, x_n | θ) in nats, eq. (13): the negative log evidence, summed over data.
+    """−log p(x₁, …, x_n | θ) in nats, eq. (13): the negative log evidence, summed over data.
 
     Args:
-        num_locations: evaluate the likelihood at this many rows of the sample, drawn without replacement, each against
-            the whole sample; every row by default. The value is then the evidence of those rows given the link μ̂:
-            n/t times the Jacobian term is unbiased for the whole one, and n/t times the value is unbiased for the
-            evidence in which blocks of t rows are independent.
-        seed: of that draw. The same rows in every call, so that the objective is a function. They are drawn by their
-            numbers: where a kernel is to be learned for a test of pooled samples, shuffle the rows first, so that the
-            draw does not depend on the samples.
+        num_locations: t, evaluate the likelihood at this many random rows of the sample, each against the whole sample;
+            n/t times the value is unbiased for the evidence in which blocks of t rows are independent.
+        seed: of the draw of these rows, by their numbers: shuffle pooled samples first.
 
     Raises:
         TypeError: if ``seed`` is not a whole number.
@@ -87,10 +78,8 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> from kernel_embed.embeddings import BayesianMeanEmbedding
-        >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-        >>> result = ke.fit(embedding, EmbeddingEvidence(), x)
+        >>> x, embedding = torch.tensor([[0.0], [1.0], [3.0]]), BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> result = ke.fit(embedding, EmbeddingEvidence(), x.double())
         >>> result.converged, result.value < result.history[0]["value"]
         (True, True)
     """
@@ -101,12 +90,9 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
 
     def __init__(self, num_locations: int | None = None, seed: int = 0) -> None:
         if num_locations is not None and num_locations < 2:
-            raise ValueError(
-                f"Expected num_locations of at least 2, got {num_locations}. Give more, or None for all points."
-            )
+            raise ValueError(f"Expected num_locations of at least 2, got {num_locations}. Give None for all points.")
         check_seed(seed)
-        self.num_locations = num_locations
-        self.seed = seed
+        self.num_locations, self.seed = num_locations, seed
 
     def evaluate(self, attached: ConditionedMeanEmbedding) -> Tensor:
         """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i).
@@ -117,20 +103,15 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
             MemoryError: if its matrices do not fit.
         """
         if not isinstance(attached, ConditionedMeanEmbedding):
-            raise TypeError(
-                f"Expected a BayesianMeanEmbedding conditioned on a sample, got {type(attached).__name__}. For "
-                "targets use ConditionalEvidence."
-            )
+            kind = type(attached).__name__
+            raise TypeError(f"Expected a BayesianMeanEmbedding conditioned on a sample, got {kind}.")
         if attached.num_data < 2:
-            raise ValueError(
-                "Expected at least 2 points, got 1. The empirical embedding of one point is flat there, so eq. (13) "
-                "gives it density zero whatever the kernel."
-            )
-        if self.num_locations is not None and self.num_locations < attached.num_locations:
-            attached = attached.at(self._rows(attached.num_data).to(attached.x.device))
+            raise ValueError("Expected at least 2 points, got 1, whose density by eq. (13) is zero under every kernel.")
+        if self.num_locations is not None and self.num_locations < len(attached.locations):
+            rows = torch.randperm(attached.num_data, generator=generator_of(self.seed))[: self.num_locations]
+            attached = attached.at(rows.to(attached.x.device))
         attached.check_size()
-        # eq. (13); μ̂ comes with its slope
-        observed, log_slope = attached.empirical
+        observed, log_slope = attached.empirical  # eq. (13); μ̂ comes with its slope
         return attached.negative_log_density(observed) - log_slope.sum(-1)
 
     def for_sample(self, embedding: BayesianMeanEmbedding, x: Tensor) -> SampleEvidence | None:
@@ -143,20 +124,9 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
         evidence = SampleEvidence(x)
         return None if evidence.has_repeated_points else evidence
 
-    def _rows(self, n: int) -> Tensor:
-        generator = torch.Generator().manual_seed(int(self.seed))
-        return torch.randperm(n, generator=generator)[: self.num_locations]
-
-    def __repr__(self) -> str:
-        inside = "" if self.num_locations is None else f"num_locations={self.num_locations}, seed={self.seed}"
-        return f"EmbeddingEvidence({inside})"
-
 
 def prominent(values: list[float], prominence: float) -> list[int]:
     """The peaks of a curve with at least this ``prominence``: every path to a higher point descends by that much.
-
-    On the curve of the evidence over lengthscales, which in one dimension has narrow dips to −∞, the ripples between
-    two dips are not among them.
 
     Example:
         >>> prominent([0.0, 5.0, 4.0, 5.5, 0.0, 3.0, 1.0], prominence=2.0)

@@ -11,9 +11,8 @@ For m losses in [0, 1] of a function chosen without their rows, with mean :math:
         \frac{\operatorname{KL}(Q \Vert P) + \log \frac{2 \sqrt m}\delta}{m} \quad\text{for all } Q
                                                                                           & \text{(PAC-Bayes-kl)}
 
-(Maurer and Pontil 2009; Maurer 2004). The smaller of the first two, at δ/2 each, is a bound too. In the third P is a
-distribution over functions fixed without the rows, Q any other, also one that depends on them; R is then the risk of a
-function drawn from Q.
+(Maurer and Pontil 2009; Maurer 2004). The smaller of the first two, at δ/2 each, is a bound too. In the third P is
+fixed without the rows, and R is the risk of a function drawn from Q.
 """
 
 from __future__ import annotations
@@ -36,20 +35,15 @@ FIXED_BEFORE = (
 
 
 def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1) -> Bound:
-    """The smaller of Hoeffding's and the empirical Bernstein bound for ``losses`` ``(m,)`` in [0, 1] at held-out rows.
+    """The smaller of Hoeffding's and the empirical Bernstein bound, both in ``details`` with ``num_data``.
 
     Args:
-        losses: of a function that was chosen without these rows, or of one of J ``candidates`` that were.
+        losses: ``(m,)`` in [0, 1], of a function chosen without these rows, or of one of J ``candidates`` that were.
         confidence: 1 − β.
         candidates: J, from which these rows chose; the price is log J.
 
-    Returns:
-        The smaller of the two; ``details`` has both values, ``hoeffding`` and ``bernstein``, and ``num_data``.
-
     Raises:
-        TypeError: if ``losses`` is not a tensor of real numbers, or ``candidates`` not a whole number.
-        ValueError: if ``losses`` is not a vector, is empty or not finite, ``confidence`` is not between 0 and 1, or
-            ``candidates`` is below 1.
+        ValueError: if ``losses`` is not a finite vector, or ``confidence`` or ``candidates`` is out of its range.
 
     Example:
         >>> bound = holdout_bound(torch.zeros(300))
@@ -75,27 +69,19 @@ def pac_bayes_bound(
 ) -> Bound:
     """The PAC-Bayes-kl bound of the Gibbs posterior Q ∝ P exp(−temperature·m·R̂) over J functions.
 
-    The functions must be fixed without the m rows: embeddings conditioned on other rows, at hyperparameters from a grid
-    or drawn from a prior. Then P is discrete, KL(Q‖P) is exact, and the bound holds without a Monte Carlo error.
+    ``details`` has ``divergence``, KL(Q‖P) in nats, and ``weights``, Q. As P is discrete there is no Monte Carlo error.
 
     Args:
-        losses: of J functions at m held-out rows, ``(J, m)``, in [0, 1].
+        losses: of J functions at m held-out rows, ``(J, m)``, in [0, 1]; the functions are fixed without these rows.
         confidence: 1 − β.
-        temperature: of the Gibbs posterior, chosen without the rows; the theorem holds for all Q at once, so also for
-            the best of several.
+        temperature: of the Gibbs posterior, chosen without the rows.
         prior: P, ``(J,)``; equal by default.
 
-    Returns:
-        The bound with its terms; ``details`` has ``divergence``, KL(Q‖P) in nats, and ``weights``, Q ``(J,)``.
-
     Raises:
-        TypeError: if ``losses`` is not a tensor of real numbers.
-        ValueError: if ``losses`` is not ``(J, m)``, empty or not finite, ``confidence`` is not between 0 and 1, or
-            ``temperature`` is negative.
+        ValueError: if ``losses`` is not ``(J, m)`` and finite, or a number is out of its range.
 
     Example:
-        >>> losses = torch.stack([torch.full((200,), 0.1), torch.full((200,), 0.6)]).double()
-        >>> bound = pac_bayes_bound(losses)
+        >>> bound = pac_bayes_bound(torch.stack([torch.full((200,), 0.1), torch.full((200,), 0.6)]).double())
         >>> round(bound.empirical_risk, 3), round(bound.divergence, 3), bound.value < 0.2
         (0.1, 0.693, True)
     """
@@ -114,23 +100,7 @@ def pac_bayes_bound(
 
 
 def kl_inverse(q: float, c: float) -> float:
-    """The largest p with kl(q‖p) = q log(q/p) + (1 − q) log((1 − q)/(1 − p)) ≤ c, by bisection.
-
-    Args:
-        q: a mean loss in [0, 1].
-        c: a divergence in nats.
-
-    Returns:
-        p.
-
-    Raises:
-        TypeError: if an argument is not a number.
-        ValueError: if an argument is negative.
-
-    Example:
-        >>> round(kl_inverse(0.0, 0.1), 6) == round(1 - math.exp(-0.1), 6)
-        True
-    """
+    """The largest p with kl(q‖p) = q log(q/p) + (1 − q) log((1 − q)/(1 − p)) ≤ c, by bisection."""
     check_at_least(0.0, q=q, c=c)
     low, high = min(q, 1.0), 1.0
     for _ in range(100):
@@ -153,7 +123,5 @@ def _check_losses(losses: Tensor, dim: int) -> None:
         shape = "(m,)" if dim == 1 else "(J, m)"
         raise ValueError(f"losses must have shape {shape}, one loss per row; got {tuple(losses.shape)}.")
     if float(losses.min()) < 0.0 or float(losses.max()) > 1.0 + 1e-6:
-        raise ValueError(
-            f"losses must lie in [0, 1]; got {float(losses.min()):g} to {float(losses.max()):g}. Divide them by their "
-            "largest possible value, and multiply the bound by it."
-        )
+        got = f"{float(losses.min()):g} to {float(losses.max()):g}"
+        raise ValueError(f"losses must lie in [0, 1]; got {got}. Divide them by their largest possible value.")

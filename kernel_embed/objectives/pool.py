@@ -7,9 +7,8 @@ with weights that minimize the out-of-sample cross-entropy of the members,
 .. math::  \min_{\omega \ge 0,\, b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(x_i) +
            \frac{\kappa K}{2n} \lVert \omega - \tfrac1K \mathbf 1 \rVert^2 + \frac{1}{2n} \lVert b \rVert^2 .
 
-The second term pulls towards the geometric mean of the members. Its weight is about that of one observation, so that it
-matters for few data and is negligible for many. Weights may add up to more than one: members with independent errors
-are together more informative than any one of them.
+The second term pulls towards the geometric mean of the members, with the weight of about one observation. Weights may
+add up to more than one: members with independent errors are together more informative than any one of them.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ PULL = 0.3
 
 @dataclasses.dataclass(frozen=True)
 class LogarithmicPool:
-    """``weights`` ω of shape ``(K,)`` and ``offset`` b of shape ``(m,)``.
+    """A logarithmic pool.
 
     Attributes:
-        weights: ω.
-        offset: b.
+        weights: ω, ``(K,)``.
+        offset: b, ``(m,)``.
 
     Example:
-        >>> p = torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]])
-        >>> LogarithmicPool(torch.tensor([1.0, 0.0]), torch.zeros(2)).log_probabilities(p.log()).exp()
+        >>> pool = LogarithmicPool(torch.tensor([1.0, 0.0]), torch.zeros(2))
+        >>> pool.log_probabilities(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]]).log()).exp()
         tensor([[0.9000, 0.1000]])
     """
 
@@ -51,36 +50,28 @@ class LogarithmicPool:
 
 
 def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = None) -> LogarithmicPool:
-    """The pool of members whose log probabilities for n rows are ``log_p`` ``(K, n, m)``; ``Y`` ``(n, m)`` the labels.
+    """The pool of K members by their probabilities for n rows.
 
     Args:
-        log_p: out-of-sample, such as leave-one-out values.
-        Y: one-hot or soft labels.
+        log_p: log probabilities out of sample, such as leave-one-out values, ``(K, n, m)``.
+        Y: one-hot or soft labels, ``(n, m)``.
         pull: κ.
         weights: how many rows each row stands for, ``(n,)``.
 
-    Returns:
-        Weights and offsets.
-
     Raises:
-        TypeError: if an argument is not a tensor of real numbers.
-        ValueError: if the shapes are not ``(K, n, m)`` and ``(n, m)``, a value is not finite, or ``pull`` is
-            negative.
+        ValueError: if the shapes are others, a value is not finite, or ``pull`` is negative.
 
     Example:
         >>> Y = torch.eye(2, dtype=torch.float64).repeat(50, 1)
-        >>> right, wrong = (0.8 * Y + 0.1).log(), (0.8 * (1 - Y) + 0.1).log()
-        >>> (pool(torch.stack([right, wrong]), Y).weights > 0.05).tolist()
-        [True, False]
+        >>> pool(torch.stack([0.8 * Y + 0.1, 0.9 - 0.8 * Y]).log(), Y).weights > 0.05      # right and wrong
+        tensor([ True, False])
     """
     check_tensor(log_p, "log_p")
     check_tensor(Y, "Y")
     check_at_least(0.0, pull=pull)
     if log_p.dim() != 3 or Y.shape != log_p.shape[1:] or log_p.numel() == 0:
-        raise ValueError(
-            f"Expected log_p of shape (K, n, m) and Y of shape (n, m), got {tuple(log_p.shape)} and {tuple(Y.shape)}. "
-            "Stack the members along the first dimension."
-        )
+        shapes = f"{tuple(log_p.shape)} and {tuple(Y.shape)}"
+        raise ValueError(f"Expected log_p of shape (K, n, m) and Y of shape (n, m), got {shapes}.")
     check_finite(log_p, "log_p")
     check_finite(Y, "Y")
     K, n, m = log_p.shape

@@ -26,16 +26,28 @@ Below = Literal["flat", "linear"]
 
 
 def clipped_cross_entropy(f: Tensor, epsilon: float, below: Below = "flat") -> Tensor:
-    """L_ε of eq. (7) for the decision probabilities ``f`` of the true classes.
+    """L_ε of eq. (7) for the decision probabilities ``f`` of the true classes; flat below ε.
 
-    Below ε the loss of eq. (7) is flat and a badly predicted point has no gradient. ``below="linear"`` continues it
-    along its tangent instead, −log ε + (ε − f)/ε, so that learning can still correct such points.
+    ``below="linear"`` continues it along its tangent, −log ε + (ε − f)/ε, so that such points have a gradient.
     """
     loss = -f.clamp(epsilon, 1.0).log()
     return loss if below == "flat" else loss + (epsilon - f).clamp_min(0.0) / epsilon
 
 
-class ClippedRisk(Objective[ConditionedMulticlass]):
+class ClassObjective(Objective[ConditionedMulticlass]):
+    """An objective for class labels only."""
+
+    def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
+        """The loss of a multiclass embedding with its data."""
+        require_classes(self, attached)
+        return super().evaluate(attached)
+
+    def is_direct(self, embedding: Any) -> bool:
+        """For classes, where ``inputs`` are listed."""
+        return bool(self.inputs) and isinstance(embedding, MulticlassEmbedding)
+
+
+class ClippedRisk(ClassObjective):
     """A mean of clipped cross-entropies: the threshold ε and the extrapolation below it."""
 
     def __init__(self, epsilon: float, below: Below) -> None:
@@ -43,8 +55,7 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
             raise ValueError(f"epsilon must lie between 0 and 1, got {epsilon}. A usual value is 1e-3.")
         if below not in ("flat", "linear"):
             raise ValueError(f"below must be 'flat' or 'linear', got {below!r}.")
-        self.epsilon = epsilon
-        self.below = below
+        self.epsilon, self.below = epsilon, below
 
     def losses(self, F: Tensor, y: Tensor) -> Tensor:
         """L_ε(y_i, F_i) for decision probabilities ``F`` ``(*batch, n, m)``; its mean under a soft label."""
@@ -52,15 +63,6 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
             return (y * clipped_cross_entropy(F, self.epsilon, self.below)).sum(-1)
         f_y = F.gather(-1, y.expand(F.shape[:-1]).unsqueeze(-1)).squeeze(-1)
         return clipped_cross_entropy(f_y, self.epsilon, self.below)
-
-    def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
-        """(1/n) Σ L_ε(y_i, f(x_i))."""
-        require_classes(self, attached)
-        return super().evaluate(attached)
-
-    def is_direct(self, embedding: Any) -> bool:
-        """For classes only."""
-        return bool(self.inputs) and isinstance(embedding, MulticlassEmbedding)
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
         """(1/n) Σ Y ∘ L_ε(F), and its derivative −(1/n) Y / F where F is not clipped."""
@@ -72,10 +74,6 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
             slope = slope - xp.where(epsilon >= F, 1.0 / epsilon, 0.0)
         return data.inner(data.shared_Y, loss), (data.shared_Y * slope,)
 
-    def __repr__(self) -> str:
-        below = "" if self.below == "flat" else f", below={self.below!r}"
-        return f"{type(self).__name__}(epsilon={self.epsilon:g}{below})"
-
 
 class EmpiricalRisk(ClippedRisk):
     """The first term of eq. (12), (1/n) Σ L_ε(y_i, f(x_i)), at the training points themselves.
@@ -86,12 +84,9 @@ class EmpiricalRisk(ClippedRisk):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> objective = ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n")
-        >>> objective
-        EmpiricalRisk(epsilon=1e-15) + RademacherComplexity(rate='4e/n')
-        >>> objective(embedding, x, y).backward()
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=1, regularization=1.0)
+        >>> round(EmpiricalRisk()(embedding, torch.zeros(1, 1), torch.tensor([0])).item(), 4)      # log 2
+        0.6931
     """
 
     inputs = ("fitted",)
@@ -103,8 +98,7 @@ class EmpiricalRisk(ClippedRisk):
 class LeaveOneOutRisk(ClippedRisk):
     """(1/n) Σ L_ε(y_i, f₋ᵢ(x_i)), each point predicted by the embedding without it, in closed form.
 
-    This is eq. (13) with every point its own validation batch, at the cost of one inverse. ε is larger than in
-    :class:`EmpiricalRisk`: a wrong point costs at most −log ε, so that a few outliers do not dominate the mean.
+    ε is larger than in :class:`EmpiricalRisk`, so that a few outliers do not dominate the mean.
 
     Args:
         epsilon: ε of eq. (7).
@@ -112,10 +106,9 @@ class LeaveOneOutRisk(ClippedRisk):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.rand(20, 2), torch.arange(20) % 2
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> bool(ke.LeaveOneOutRisk()(embedding, x, y) > ke.EmpiricalRisk()(embedding, x, y))
-        True
+        >>> x, embedding = torch.zeros(2, 1), ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> round(LeaveOneOutRisk()(embedding, x, torch.tensor([0, 1])).item(), 2)      # −log 1e-3
+        6.91
     """
 
     inputs = ("leave_one_out",)
@@ -130,14 +123,10 @@ def require_classes(caller: object, attached: object) -> None:
         return
     name = caller if isinstance(caller, str) else type(caller).__name__
     if isinstance(attached, MulticlassPredictor):
-        raise TypeError(
-            f"{name} needs the training data, which {type(attached).__name__} does not keep. "
-            "Pass the result of embedding.condition(x, y)."
-        )
+        raise TypeError(f"{name} needs the training data. Pass the result of embedding.condition(x, y).")
     kind = type(getattr(attached, "embedding", attached)).__name__
     raise TypeError(
-        f"{name} needs a MulticlassEmbedding, got {kind}. For other targets use ConditionalEvidence or "
-        "CrossValidationRisk."
+        f"{name} needs a MulticlassEmbedding, got {kind}. Use ConditionalEvidence or CrossValidationRisk instead."
     )
 
 
@@ -149,16 +138,11 @@ RATES: dict[str, Callable[[float], float]] = {
     "4e/n": lambda n: 4.0 * math.e / n,
     "1/n": lambda n: 1.0 / n,
 }
-"""The named multipliers: eq. (12) as published; the tight bound; the sharp one; the same rate with a smaller constant;
-the released code of the paper, which sums the cross-entropy over data where eq. (12) has the mean; and the small
-multiple that accompanies a leave-one-out risk."""
+"""The named multipliers; ``"4e/n"`` is that of the paper's code, which sums the cross-entropy over data."""
 
 
 class RademacherComplexity(Objective[ConditionedEmbedding]):
-    """τ·r, with r the bound of Theorem 4 and τ a number or one of the named rates.
-
-    For a :class:`kernel_embed.ConditionalEmbedding` with a target kernel r is αρ of the theorem for any target; see
-    :func:`kernel_embed.objectives.score_bound`.
+    """τ·r, with r the bound of Theorem 4, for any target kernel, and τ a number or one of the named rates.
 
     Args:
         rate: τ. ``RademacherComplexity()`` is r itself. Named rates are ``"4e"`` (eq. 12 as published),
@@ -166,12 +150,11 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
             paper's released code) and ``"1/n"`` (in the default objective).
 
     Raises:
-        TypeError: if ``rate`` is neither a name nor a number.
         ValueError: if ``rate`` is an unknown name, negative or not finite.
 
     Example:
-        >>> RademacherComplexity(), RademacherComplexity("4e/sqrt(n)"), 0.5 * RademacherComplexity()
-        (RademacherComplexity(rate=1), RademacherComplexity(rate='4e/sqrt(n)'), 0.5 * RademacherComplexity(rate=1))
+        >>> RademacherComplexity(), 0.5 * RademacherComplexity("4e/sqrt(n)")
+        (RademacherComplexity(rate=1), 0.5 * RademacherComplexity(rate='4e/sqrt(n)'))
     """
 
     def __init__(self, rate: float | str = 1.0) -> None:
@@ -200,16 +183,11 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
         """τ √(α² s), with the derivatives half of it divided by s and by α²."""
         (s, alpha2), xp = inputs, data.xp
-        # Kept above zero, where the square root has no derivative.
-        tiny = float(xp.finfo(s.dtype).tiny)
+        tiny = float(xp.finfo(s.dtype).tiny)  # kept above zero, where the square root has no derivative
         positive = s.clip(tiny)
         value = self.multiplier(data.num_data) * xp.sqrt(alpha2 * positive)
         half = 0.5 * value
         return value, (half / positive * (s >= tiny), half / alpha2)
-
-    def __repr__(self) -> str:
-        rate = repr(self.rate) if isinstance(self.rate, str) else f"{self.rate:g}"
-        return f"RademacherComplexity(rate={rate})"
 
 
 def rademacher_complexity(attached: ConditionedEmbedding) -> Tensor:
@@ -221,9 +199,9 @@ def rademacher_complexity(attached: ConditionedEmbedding) -> Tensor:
 
 def squared_norm(attached: ConditionedEmbedding) -> Tensor:
     """The squared norm of the embedding, into the RKHS of its own target kernel if it has one."""
-    # The targets of classes are one-hot rows, for a conditioned embedding and for statistics of features alike.
-    classes = isinstance(attached, MulticlassPredictor)
-    kernel = None if classes else getattr(getattr(attached, "embedding", None), "target_kernel", None)
+    if isinstance(attached, MulticlassPredictor):  # the targets are one-hot rows
+        return attached.squared_norm
+    kernel = getattr(getattr(attached, "embedding", None), "target_kernel", None)
     return attached.squared_norm if kernel is None else target_squared_norm(attached, kernel)
 
 

@@ -9,12 +9,9 @@ P(Y | X = x_i) without row i and with the same ridge nλ,
     S_i = \lVert \phi(y_i) - \hat\mu_{-i} \rVert^2 &= [A^{-1} L A^{-1}]_{ii} \,/\, [A^{-1}]_{ii}^2 ,
     \qquad q = \tfrac1n \sum_i S_i .
 
-A group G of rows is left out as a whole: :math:`S_i = [C_{GG}^{-1} (A^{-1} L A^{-1})_{GG} C_{GG}^{-1}]_{ii}` with
-:math:`C = A^{-1}`.
-
-With :math:`l(y, y') = -\tfrac12 \lvert y - y' \rvert` and L centered it is the CRPS of the predictive measure with
-weights :math:`v = 1/n + w - (\sum w)/n`; in several dimensions, with the norm, the energy score; with the delta kernel
-the Brier score; with the linear kernel the squared error of the mean. The theory page has the proofs.
+for a group :math:`S_i = [C_{GG}^{-1} (C L C)_{GG} C_{GG}^{-1}]_{ii}` with :math:`C = A^{-1}`. With
+:math:`l(y, y') = -\tfrac12 \lvert y - y' \rvert` and L centered it is the CRPS of the predictive measure with weights
+:math:`v = 1/n + w - (\sum w)/n`; with the norm the energy score, with the delta kernel the Brier score.
 """
 
 from __future__ import annotations
@@ -51,22 +48,16 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         TypeError: if ``target_kernel`` is neither ``None`` nor a kernel.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.linspace(0, 1, 30, dtype=torch.float64).unsqueeze(-1)
-        >>> y = torch.sin(6 * x.squeeze(-1))
-        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel().double())
-        >>> before = ke.LeaveOneOutScore()(embedding, x, y)
-        >>> result = ke.fit(embedding, ke.LeaveOneOutScore(), x, y)
-        >>> result.value < before.item()
-        True
+        >>> from gpytorch.kernels import RBFKernel
+        >>> x, embedding = torch.tensor([[0.0], [9.0]]), ConditionalEmbedding(RBFKernel())
+        >>> round(LeaveOneOutScore()(embedding, x, torch.tensor([0.0, 1.0])).item(), 3)
+        0.25
     """
 
     def __init__(self, target_kernel: Kernel | None = None, centered: bool | None = None) -> None:
         if target_kernel is not None and not isinstance(target_kernel, Kernel):
-            raise TypeError(
-                f"target_kernel must be a gpytorch.kernels.Kernel, got {type(target_kernel).__name__}. "
-                "Pass a kernel such as RBFKernel(), or None for the CRPS."
-            )
+            kind = type(target_kernel).__name__
+            raise TypeError(f"target_kernel must be a gpytorch.kernels.Kernel, got {kind}. Pass None for the CRPS.")
         self.target_kernel = target_kernel
         self.centered = centered
 
@@ -74,8 +65,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
         """(1/n) Σ S_i."""
-        kernel, centered = _target_settings(attached, self.target_kernel, self.centered)
-        return attached.weighted_mean(leave_one_out_scores(attached, kernel, centered))
+        return attached.weighted_mean(leave_one_out_scores(attached, self.target_kernel, self.centered))
 
     def is_direct(self, embedding: Any) -> bool:
         """For the CRPS, whose Gram matrix is never formed."""
@@ -86,11 +76,6 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         """(1/n) Σ S_i."""
         (S,) = inputs
         return (data.share * S).sum(-1), (data.share * data.xp.ones_like(S),)
-
-    def __repr__(self) -> str:
-        kernel = "" if self.target_kernel is None else type(self.target_kernel).__name__
-        centered = "" if self.centered is None else f"centered={self.centered}"
-        return f"LeaveOneOutScore({', '.join(part for part in (kernel, centered) if part)})"
 
 
 def leave_one_out_scores(
@@ -103,39 +88,26 @@ def leave_one_out_scores(
         target_kernel: l; ``None`` takes that of the embedding.
         centered: whether L is centered; ``None`` decides by the kind of target.
 
-    Returns:
-        The scores, lower is better.
-
     Raises:
         linear_operator.utils.errors.NanError: if the ridge nλ is so large that the square of its inverse vanishes.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.rand(20, 1, dtype=torch.float64)
-        >>> conditioned = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, x.squeeze(-1))
-        >>> ke.objectives.leave_one_out_scores(conditioned).shape
-        torch.Size([20])
+        >>> from gpytorch.kernels import RBFKernel
+        >>> x = torch.tensor([[0.0], [9.0]])
+        >>> leave_one_out_scores(ConditionalEmbedding(RBFKernel()).condition(x, torch.tensor([0.0, 1.0])))
+        tensor([0.2500, 0.2500])
     """
-    kernel, centered = _target_settings(attached, target_kernel, centered)
+    kernel = attached.embedding.target_kernel if target_kernel is None else target_kernel
+    centered = not isinstance(attached, ConditionedMulticlass) if centered is None else centered
     features = target_features(attached, kernel, centered)
     if features is not None:
         return attached.left_out_residuals(features).square().sum(-1)
     q, c = attached.system.inverse_forms(target_form(attached, kernel, centered), attached.units)
     diagonals = [c] if isinstance(c, Tensor) else [block.diagonal(dim1=-2, dim2=-1) for block in c]
     if any(bool((part.detach().square() == 0.0).any()) for part in diagonals):
-        raise NanError(
-            f"The ridge nλ = {float(attached.system.ridge.detach().max()):.3g} is so large that the square of its "
-            "inverse vanishes. Use a smaller regularization."
-        )
+        ridge = float(attached.system.ridge.detach().max())
+        raise NanError(f"The ridge nλ = {ridge:.3g} is so large that the square of its inverse vanishes. Lower it.")
     return (attached.units or Units()).norms(q, c, attached.system.noise)
-
-
-def _target_settings(
-    attached: ConditionedEmbedding, kernel: Kernel | None, centered: bool | None
-) -> tuple[Kernel | None, bool]:
-    """The target kernel and whether to center it, with the defaults of this embedding."""
-    kernel = attached.embedding.target_kernel if kernel is None else kernel
-    return kernel, not isinstance(attached, ConditionedMulticlass) if centered is None else centered
 
 
 @torch.no_grad()
@@ -159,8 +131,8 @@ def target_form(attached: ConditionedEmbedding, kernel: Kernel | None, centered:
     if kernel is None:
         if not centered:
             raise ValueError(
-                "The kernel of distances is positive definite only on differences of distributions, so centered=False "
-                "is not possible with it. Pass a positive definite target_kernel."
+                "The kernel of distances is not positive definite, so centered=False is not possible with it. Pass "
+                "another target_kernel."
             )
         if Y.shape[-1] == 1:
             return DistanceForm(Y.squeeze(-1), w)

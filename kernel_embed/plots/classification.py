@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Corner = float | tuple[float, float] | None
-
 GRID_POINTS = 120
 MARGIN = 0.1
 NUM_BINS = 10
@@ -57,7 +56,7 @@ def plot_decision_map(
     if dimensions != 2 or num_classes > len(COLORS):
         raise ValueError(
             f"A decision map needs two-dimensional inputs and at most {len(COLORS)} classes, not {dimensions} "
-            f"dimensions and {num_classes} classes. Select two columns, or project the data to a plane."
+            f"dimensions and {num_classes} classes. Project the data to a plane."
         )
 
     @torch.no_grad()
@@ -141,8 +140,7 @@ def _map(
 def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes | None = None) -> Axes:
     """Plot the accuracy of predicted labels for each tenth of their probability, with a histogram of the latter.
 
-    Each point has its 90 % interval (Wilson's). Tenths with fewer than ten predictions are joined with the next one,
-    because an accuracy of three rows is not informative.
+    Each point has its 90 % interval (Wilson's). Tenths with fewer than ten predictions are joined with the next one.
 
     Args:
         confidence: the probability of each predicted label, ``(n,)``.
@@ -155,7 +153,7 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
     Example:
         >>> from kernel_embed import plots
         >>> confidence = np.linspace(0.5, 1.0, 100)
-        >>> ax = plots.plot_reliability(confidence, confidence > 0.7, ax=plots.free_figure(4, 3).subplots())
+        >>> ax = plot_reliability(confidence, confidence > 0.7, ax=plots.free_figure(4, 3).subplots())
     """
     confidence, right = arrays(confidence=confidence, correct=np.asarray(correct, dtype=bool))
     if not ((confidence >= 0) & (confidence <= 1)).all():
@@ -170,17 +168,12 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
         groups[first : first + 2] = [groups[first] | groups[first + 1]]
     stated = np.array([confidence[group].mean() for group in groups])
     accuracy = np.array([right[group].mean() for group in groups])
-    low, high = _wilson(accuracy, np.array([group.sum() for group in groups]))
+    count = np.array([group.sum() for group in groups])
+    z2 = 1.645**2 / count  # Wilson's interval of 90 %
+    middle = (accuracy + z2 / 2) / (1 + z2)
+    half = np.sqrt(accuracy * (1 - accuracy) * z2 + z2**2 / 4) / (1 + z2)
     ax.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
-    ax.vlines(stated, low, high, color=ACCENT, lw=1, alpha=0.6)
+    ax.vlines(stated, middle - half, middle + half, color=ACCENT, lw=1, alpha=0.6)
     ax.plot(stated, accuracy, "o-", color=ACCENT, ms=4, lw=1.2)
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], aspect="equal")
     return finished(ax, "stated probability", "share correct")
-
-
-def _wilson(share: Array, count: Array, deviations: float = 1.645) -> tuple[Array, Array]:
-    """Wilson's interval of a share observed in ``count`` trials, of 90 % by default."""
-    z2 = deviations**2 / count
-    middle = (share + z2 / 2) / (1 + z2)
-    half = np.sqrt(share * (1 - share) * z2 + z2**2 / 4) / (1 + z2)
-    return middle - half, middle + half

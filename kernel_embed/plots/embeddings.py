@@ -49,9 +49,8 @@ def plot_embedding(
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> from kernel_embed import plots
         >>> posterior = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.randn(30, 1))
-        >>> ax = plots.plot_embedding(posterior, ax=plots.free_figure(4, 3).subplots())
+        >>> ax = plot_embedding(posterior, ax=ke.plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     _curve(ax, posterior, line(posterior.x) if grid is None else grid, level, "posterior mean")
@@ -75,11 +74,10 @@ def plot_witness(
         ValueError: if the samples have more than two columns.
 
     Example:
-        >>> import kernel_embed as ke
-        >>> from kernel_embed import plots
-        >>> x, y = torch.randn(40, 1), 1 + torch.randn(40, 1)
-        >>> result = ke.two_sample_test(x, y, kernel="median", num_permutations=99, seed=0)
-        >>> ax = plots.plot_witness(result.witness(), ax=plots.free_figure(4, 3).subplots())
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> witness = ke.Witness(embedding, torch.randn(40, 1), 1 + torch.randn(40, 1))
+        >>> ax = plot_witness(witness, ax=ke.plots.free_figure(4, 3).subplots())
     """
     samples = witness.first.x, witness.second.x
     width = samples[0].shape[-1]
@@ -113,20 +111,7 @@ def _curve(ax: Axes, function: ConditionedMeanEmbedding | Witness, points: Tenso
 
 
 def plot_differences(x: Tensor, witness: Tensor, band: Tensor, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
-    """Plot the witness at points of one column, in another color outside the band of equal distributions.
-
-    Args:
-        x: the column, ``(t,)``.
-        witness: μ̂_P − μ̂_Q there, ``(t,)``.
-        band: the half-width of the band, ``(t,)``.
-        level: of the band, for the legend.
-        ax: the axes; a new figure by default.
-
-    Example:
-        >>> from kernel_embed import plots
-        >>> x = torch.linspace(0, 1, 50)
-        >>> ax = plots.plot_differences(x, x - 0.5, torch.full((50,), 0.3), ax=plots.free_figure(4, 3).subplots())
-    """
+    """Plot the witness at points of one column, in another color outside ± ``band``, that of equal distributions."""
     at, w, half = np.stack(arrays(x=x, witness=witness, band=band))[:, array(x).argsort()]
     ax = axes_or_new(ax)
     ax.fill_between(at, -half, half, color=BAND, linewidth=0, label=f"{level:.0%} of permutations, everywhere")
@@ -177,10 +162,9 @@ def plot_traces(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | N
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> from kernel_embed import plots
-        >>> mean, objective = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence()
-        >>> posterior = ke.sample_posterior(mean, objective, torch.randn(15, 1), num_samples=9, sampler=ke.Laplace())
-        >>> ax = plots.plot_traces(posterior, "kernel.lengthscale", ax=plots.free_figure(4, 3).subplots())
+        >>> mean, x = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), torch.randn(15, 1)
+        >>> posterior = ke.sample_posterior(mean, ke.EmbeddingEvidence(), x, num_samples=9, sampler=ke.Laplace())
+        >>> ax = plot_traces(posterior, "kernel.lengthscale", ax=ke.plots.free_figure(4, 3).subplots())
     """
     by_chain = _entries(posterior, name, entry)
     ax = axes_or_new(ax)
@@ -192,8 +176,7 @@ def plot_traces(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | N
 def plot_density(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | None = None) -> Axes:
     """Plot a smoothed histogram of the draws of a parameter, for each chain and, in black, for all by weight.
 
-    Positive draws are smoothed in their logarithm and drawn over a logarithmic axis, because a scale has no density
-    below 0.
+    Positive draws are smoothed in their logarithm and drawn over a logarithmic axis.
 
     Args:
         posterior: as in :func:`plot_traces`.
@@ -203,10 +186,9 @@ def plot_density(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | 
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> from kernel_embed import plots
-        >>> mean, objective = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence()
-        >>> posterior = ke.sample_posterior(mean, objective, torch.randn(15, 1), num_samples=9, sampler=ke.Laplace())
-        >>> ax = plots.plot_density(posterior, "kernel.lengthscale", ax=plots.free_figure(4, 3).subplots())
+        >>> mean, x = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), torch.randn(15, 1)
+        >>> posterior = ke.sample_posterior(mean, ke.EmbeddingEvidence(), x, num_samples=9, sampler=ke.Laplace())
+        >>> ax = plot_density(posterior, "kernel.lengthscale", ax=ke.plots.free_figure(4, 3).subplots())
     """
     from scipy.stats import gaussian_kde
 
@@ -231,17 +213,7 @@ def plot_density(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | 
 
 
 def plot_draws(values: NDArray[np.float64], name: str, *, ax: Axes | None = None) -> Axes:
-    """Plot the draws of a parameter in order, on a logarithmic scale, one line for each of its entries.
-
-    Args:
-        values: ``(num_draws, …)``.
-        name: of the parameter.
-        ax: the axes; a new figure by default.
-
-    Example:
-        >>> from kernel_embed import plots
-        >>> ax = plots.plot_draws(np.exp(np.arange(20) % 3), "lengthscale", ax=plots.free_figure(4, 3).subplots())
-    """
+    """Plot the draws ``(num_draws, …)`` of a parameter on a logarithmic scale, one line for each of its entries."""
     values = np.atleast_1d(array(values, name))
     ax = axes_or_new(ax)
     for number, entry in enumerate(values.reshape(len(values), -1).T[: len(COLORS)]):

@@ -44,16 +44,7 @@ def plot_learning_curve(history: Sequence[Mapping[str, float]], *, ax: Axes | No
 
 
 def plot_convergence(lines: Mapping[str, Array], *, ax: Axes | None = None) -> Axes:
-    """Plot the distance of each objective to its final value by evaluation, on a logarithmic scale.
-
-    Args:
-        lines: the values of the objective by the name of the learner.
-        ax: the axes; a new figure by default.
-
-    Example:
-        >>> from kernel_embed import plots
-        >>> ax = plots.plot_convergence({"default": np.array([3.0, 2.0, 1.5])}, ax=plots.free_figure(4, 3).subplots())
-    """
+    """Plot the distance of each objective to its final value by evaluation, for lines of values by name."""
     vectors = {name: array(values, name, 1) for name, values in lines.items()}
     ax = axes_or_new(ax)
     for number, (name, values) in enumerate(vectors.items()):
@@ -86,8 +77,8 @@ def plot_evidence_curve(
 
     Example:
         >>> from kernel_embed import plots
-        >>> grid, ax = np.geomspace(0.1, 10, 30), plots.free_figure(4, 3).subplots()
-        >>> ax = plots.plot_evidence_curve(grid, -np.log(grid) ** 2, median=2.0, ax=ax)
+        >>> grid = np.geomspace(0.1, 10, 30)
+        >>> ax = plots.plot_evidence_curve(grid, -np.log(grid) ** 2, ax=plots.free_figure(4, 3).subplots())
     """
     lengthscales, values = arrays(lengthscales=lengthscales, values=values)
     median = None if median is None else check_number("median", median)
@@ -99,8 +90,7 @@ def plot_evidence_curve(
         ax.axvline(median, color="0.5", ls="--", lw=1, label=f"median heuristic: {median:.2g}")
     finite = values[np.isfinite(values)]
     if len(finite):
-        top = finite.max()
-        # The curve falls by orders of magnitude at short lengthscales; show the maxima.
+        top = finite.max()  # show the maxima: the curve falls by orders of magnitude at short lengthscales
         ax.set_ylim(max(finite.min(), top - 3.0 * abs(top - np.median(finite)) - 1.0), top + 0.05 * abs(top) + 1.0)
     return finished(ax, "lengthscale (features of unit range)", "log evidence (nats)")
 
@@ -118,14 +108,11 @@ def plot_relevance(lengthscale: Tensor, names: Sequence[str] | None = None, *, a
 
     Example:
         >>> from kernel_embed import plots
-        >>> ax = plots.free_figure(4, 3).subplots()
-        >>> ax = plots.plot_relevance(torch.tensor([0.5, 2.0]), ["age", "height"], ax=ax)
+        >>> ax = plots.plot_relevance(torch.tensor([0.5, 2.0]), ax=plots.free_figure(4, 3).subplots())
     """
     if hasattr(lengthscale, "inverse_lengthscales_"):
-        raise TypeError(
-            f"Expected lengthscales, got {type(lengthscale).__name__}. Plot its importances, "
-            "plot_importances(model.permutation_importance()), or give the lengthscales of one of its kernels."
-        )
+        kind = type(lengthscale).__name__
+        raise TypeError(f"Expected lengthscales, got {kind}. Use plot_importances(model.permutation_importance()).")
     relevance = 1.0 / array(lengthscale, "lengthscale").ravel()
     ax = axes_or_new(ax, 5.0, 4.0)
     names = names or [f"x{j}" for j in range(len(relevance))]
@@ -143,7 +130,7 @@ def plot_importances(importances: Any, most: int = 20, *, ax: Axes | None = None
         ax: the axes; a new figure by default.
 
     Raises:
-        TypeError: if ``importances`` has no means and standard errors, for example because an estimator is given.
+        TypeError: if ``importances`` has no means and standard errors.
         ValueError: if there is not one mean for each name.
 
     Example:
@@ -175,18 +162,6 @@ def plot_ranking(
     """Plot a mean with its standard error for each learner, the best on top; the band is one error of the best.
 
     Values far beyond the others are numbers with an arrow at the edge.
-
-    Args:
-        names: of the learners, the best first.
-        means: of their negative log probabilities.
-        errors: the standard errors of those.
-        highlight: the learner to highlight.
-        ax: the axes; a new figure by default.
-
-    Example:
-        >>> from kernel_embed import plots
-        >>> ax = plots.free_figure(4, 3).subplots()
-        >>> ax = plots.plot_ranking(["default", "logistic"], [0.21, 0.25], [0.02, 0.03], highlight="default", ax=ax)
     """
     m, e, positions = arrays(means=means, errors=errors, names=np.arange(len(names))[::-1])
     e = np.nan_to_num(e)

@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")
-"""Of classes and lines: the palette of Okabe and Ito without its yellow, which is too light for a line.
-
-Color-blind readers can distinguish them (``tests/plots/test_style.py`` simulates it). Markers and dashes differ too, so
-that plots are readable without colors.
-"""
+"""Of classes and lines: the palette of Okabe and Ito without its yellow, for color-blind readers; markers and dashes
+differ too."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (6, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)))
 FIRST, SECOND, BAND = COLORS[6], COLORS[5], "0.82"
@@ -95,20 +92,7 @@ def free_figure(width: float, height: float) -> Figure:
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str], dpi: int) -> None:
-    """Write a figure as a PNG file, atomically.
-
-    Args:
-        figure: any matplotlib figure.
-        path: the file.
-        dpi: pixels per inch.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_picture(free_figure(4, 3), f"{folder}/empty.png", dpi=80)
-        ...     pathlib.Path(folder, "empty.png").stat().st_size > 0
-        True
-    """
+    """Write a figure as a PNG file, atomically."""
     write_whole(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
 
 
@@ -178,11 +162,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def certainty_colors(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """RGB of class probabilities ``(…, m)``: the hue shows the class, lightness the uncertainty.
-
-    White means equal probabilities, and certainty a tint of the color of the class, on which points in full color are
-    visible.
-    """
+    """RGB of class probabilities ``(…, m)``: the hue shows the class, and white means equal probabilities."""
     from matplotlib.colors import to_rgb
 
     m = p.shape[-1]

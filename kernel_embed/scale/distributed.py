@@ -4,9 +4,7 @@ Rank r holds the rows :math:`Z_r, Y_r`. Only sums over rows and n × m values ar
 
 .. math::  Z^\top Z = \sum_r Z_r^\top Z_r, \qquad Z^\top Y = \sum_r Z_r^\top Y_r, \qquad P = (Z_r W)_r .
 
-Every rank then evaluates the same objective from the same numbers, and the mean over ranks of the gradients is the
-gradient over all rows, to rounding. Start the ranks with ``torchrun`` and ``torch.distributed.init_process_group``;
-nothing here opens a connection.
+Every rank then evaluates the same objective, and the mean over ranks of the gradients is the gradient over all rows.
 """
 
 from __future__ import annotations
@@ -37,27 +35,26 @@ def collective(what: str, call: Callable[Arguments, T], *args: Arguments.args, *
     try:
         return call(*args, **kwargs)
     except RuntimeError as error:
+        reason = str(error).splitlines()[0]
         raise RuntimeError(
-            f"Expected all ranks to take part in {what}, but the connection failed: {str(error).splitlines()[0]} "
-            "Another rank ended or did not answer in time; its own output says why. Start all ranks again, and they "
-            "resume from the checkpoint."
+            f"Expected all ranks to take part in {what}, but the connection failed: {reason} Another rank ended or did "
+            "not answer in time; its own output says why. Start all ranks again to resume from the checkpoint."
         ) from error
 
 
 def check_process_group() -> None:
     """Raise unless this process is one of several ranks."""
     if not dist.is_initialized():
-        raise RuntimeError(
-            "There is no process group. Start the ranks with torchrun and call "
-            "torch.distributed.init_process_group first."
-        )
+        raise RuntimeError("There is no process group. Start the ranks with torchrun and call init_process_group.")
+
+
+def _check_equal_widths(equal: bool) -> None:
+    if not equal:
+        raise ValueError("Expected as many features on every rank. Give every rank the same columns.")
 
 
 class RankShards(Shards):
-    """The rows of this rank, and collectives for those of the others.
-
-    ``num_rows`` of this rank is −1 where they were rejected.
-    """
+    """The rows of this rank, and collectives for those of the others; ``num_rows`` is −1 where they were rejected."""
 
     def __init__(self, num_rows: int, device: torch.device, group: Group = None) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
@@ -99,8 +96,7 @@ class ShardedEmbedding:
     ``sharded.reduce_gradients()``, in ``objective(sharded, x, y).backward()``.
 
     Args:
-        embedding: a multiclass embedding whose kernel has explicit features. Its parameters and buffers are set to
-            those of rank 0.
+        embedding: a multiclass embedding whose kernel has explicit features; its values become those of rank 0.
         group: a process group; the default one if ``None``.
 
     Raises:
@@ -108,9 +104,8 @@ class ShardedEmbedding:
         ValueError: if the kernel has no explicit features.
 
     Example:
-        >>> import kernel_embed as ke
         >>> def learn(embedding, x, y):                   # called on every rank under torchrun, with its own rows
-        ...     sharded = ke.scale.ShardedEmbedding(embedding)
+        ...     sharded = ShardedEmbedding(embedding)
         ...     ke.fit(sharded, ke.LeaveOneOutRisk(), x, y)
         ...     return sharded.condition(x, y)
     """
@@ -118,10 +113,8 @@ class ShardedEmbedding:
     def __init__(self, embedding: MulticlassEmbedding, group: Group = None) -> None:
         check_process_group()
         if not has_explicit_features(embedding.kernel):
-            raise ValueError(
-                f"Expected a kernel with explicit features, got {type(embedding.kernel).__name__}. Use a FeatureKernel "
-                "with a linear kernel on top, or approximate it by random features."
-            )
+            kind = type(embedding.kernel).__name__
+            raise ValueError(f"Expected a kernel with explicit features, got {kind}. Use RandomFeatures, say.")
         self.module, self.group, self.leads = embedding, group, dist.get_rank(group) == 0
         self._leader = dist.get_global_rank(group, 0) if group is not None else 0
         for tensor in [*embedding.parameters(), *embedding.buffers()]:
@@ -161,18 +154,7 @@ class ShardedEmbedding:
 
 
 class ShardedMulticlass(ConditionedMulticlass):
-    """A multiclass embedding with the rows of all ranks: ``y``, ``Y``, ``V`` and ``P`` are of all, ``x`` of this rank.
-
-    Predictions need no communication.
-
-    Args:
-        Z: the explicit features of the rows of this rank.
-        shards: how ranks exchange sums.
-
-    Example:
-        >>> issubclass(ShardedMulticlass, ConditionedMulticlass)
-        True
-    """
+    """An embedding with the rows of all ranks: ``y``, ``Y``, ``V`` and ``P`` are of all, ``x`` of this rank."""
 
     def __init__(self, embedding: MulticlassEmbedding, x: Tensor, y: Tensor, Z: Tensor, shards: RankShards) -> None:
         self._shards = shards
@@ -187,8 +169,6 @@ class ShardedMulticlass(ConditionedMulticlass):
 
 def _shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: Group) -> ShardedMulticlass:
     problem: Exception | None = None
-    Z: Tensor | None = None
-    labels = torch.empty(0)
     try:
         x = check_features(x)
         labels = check_labels(x, y, embedding.num_classes)
@@ -198,15 +178,12 @@ def _shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: G
     except (ValueError, TypeError) as error:
         problem = error
     device = embedding.raw_regularization.device
-    shards = RankShards(-1 if problem is not None else x.shape[0], device, group)
-    if problem is not None or Z is None:
-        raise problem or ValueError("The kernel has too many features. Use scale.Nystrom.")
+    shards = RankShards(len(x) if problem is None else -1, device, group)
+    if problem is not None:
+        raise problem
+    assert Z is not None
     widths = shards.sum(torch.tensor([Z.shape[-1], Z.shape[-1] ** 2], device=device))
-    if int(widths[1]) * shards.size != int(widths[0]) ** 2:
-        raise ValueError(
-            f"Expected as many features on every rank, got {Z.shape[-1]} here and others elsewhere. "
-            "Give every rank the same columns."
-        )
+    _check_equal_widths(int(widths[1]) * shards.size == int(widths[0]) ** 2)
     return ShardedMulticlass(embedding, x, labels, Z.to(x), shards)
 
 
@@ -221,9 +198,8 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
         ValueError: if the kernels of the ranks differ.
 
     Example:
-        >>> import kernel_embed as ke
         >>> def answers_of_all(embedding, x, y):          # called on every rank under torchrun, with its own rows
-        ...     return ke.scale.reduce_statistics(ke.scale.accumulate(embedding, x, y)).condition()
+        ...     return reduce_statistics(ke.scale.accumulate(embedding, x, y)).condition()
     """
     check_process_group()
     device = statistics.embedding.raw_regularization.device
@@ -237,8 +213,7 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
         collective("reducing statistics", dist.all_reduce, tensor, dist.ReduceOp.MAX, group=group)
     if float(span[0]) != -float(span[1]):
         raise ValueError(
-            "Expected the same kernel on every rank, got different parameters. Share them first with "
-            "ShardedEmbedding(embedding), and give an RFFKernel its num_dims."
+            "Expected the same kernel on every rank, got other parameters. Share them by ShardedEmbedding(embedding)."
         )
     p, m = int(span[2]), int(span[3])
     if p == 0:
@@ -251,11 +226,7 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
     n = torch.tensor([statistics.num_data], dtype=torch.float64, device=device)
     for tensor in (G, C, n):
         collective("reducing statistics", dist.all_reduce, tensor, group=group)
-    if bool(torch.isnan(G).any()):
-        raise ValueError(
-            f"Expected as many features on every rank, got {p} on some and fewer on others. "
-            "Give every rank the same columns."
-        )
+    _check_equal_widths(not bool(torch.isnan(G).any()))
     total = FeatureStatistics(statistics.embedding)
     total.merge(G, C, float(n), float(diagonal))
     return total

@@ -44,23 +44,17 @@ class FeatureStatistics:
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> statistics = FeatureStatistics(ke.ConditionalEmbedding(gpytorch.kernels.LinearKernel()))
-        >>> for _ in range(3):
-        ...     _ = statistics.update(torch.randn(1000, 2), torch.randn(1000))
-        >>> statistics.condition().num_data
-        3000
+        >>> statistics.update(torch.eye(2), torch.ones(2)).update(torch.eye(2), torch.zeros(2)).condition().num_data
+        4
     """
 
     def __init__(self, embedding: ConditionalEmbedding) -> None:
         if not has_explicit_features(embedding.kernel):
+            kind = type(embedding.kernel).__name__
             raise ValueError(
-                f"Expected a kernel with explicit features, got {type(embedding.kernel).__name__}. "
-                "Approximate it: approximate(embedding, x, y, method=RandomFeatures(512)) or method=Nystrom(500)."
+                f"Expected a kernel with explicit features, got {kind}. Approximate it: scale.approximate."
             )
-        if len(embedding.batch_shape) > 0:
-            raise ValueError(
-                f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. "
-                "Accumulate each kernel of the batch alone."
-            )
+        embedding.check_single()
         self.embedding = frozen(embedding)
         self.num_data: float = 0
         """n, the weights of all rows added up."""
@@ -102,11 +96,8 @@ class FeatureStatistics:
         diagonal = torch.linalg.vector_norm(Z, dim=-1).square()
         # |[ZᵀZ]_ij| ≤ Σ ‖z‖²: where this is finite, so is every sum.
         if not bool(torch.isfinite(diagonal.sum())):
-            first, last = f"{self.num_data:.0f}", f"{self.num_data + len(x) - 1:.0f}"
-            raise NanError(
-                f"Expected finite features, got NaN or infinite ones among rows {first} to {last}. Look for weights of "
-                "the feature map that overflowed."
-            )
+            rows = f"{self.num_data:.0f} to {self.num_data + len(x) - 1:.0f}"
+            raise NanError(f"Expected finite features, got NaN or infinite ones among rows {rows}. Look for overflow.")
         p = Z.shape[-1]
         if self.G is None or self.C is None:
             self.G, self.C = (Z.new_zeros(p, width, dtype=torch.float64) for width in (p, Y.shape[-1]))
@@ -136,10 +127,7 @@ class FeatureStatistics:
             self.G, self.C = torch.zeros_like(G), torch.zeros_like(C)
         if self.G.shape != G.shape or self.C.shape != C.shape:
             (p, m), (other_p, other_m) = self.C.shape, C.shape
-            raise ValueError(
-                f"Expected statistics of {p} features and {m} targets, got {other_p} and {other_m}. Both must come "
-                "from the same kernel."
-            )
+            raise ValueError(f"Expected statistics of {p} features and {m} targets, got {other_p} and {other_m}.")
         self.G, self.C = self.G + G, self.C + C
         self.num_data += num_data
         self.largest_diagonal = max(self.largest_diagonal, largest_diagonal)
@@ -173,28 +161,15 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 class FeaturePredictor(LinearPredictor):
-    """An embedding conditioned on statistics. It stores W and the feature map, and the data only if they were passed.
-
-    Args:
-        statistics: n, G and C, which must not change later.
-        x: the rows, if they are to be stored.
-        y: their targets.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.LinearKernel())
-        >>> ke.scale.accumulate(embedding, torch.rand(50, 2), torch.rand(50)).condition().mean(torch.rand(3, 2)).shape
-        torch.Size([3, 1])
-    """
+    """An embedding conditioned on statistics. It stores W and the feature map, and the data only where passed."""
 
     def __init__(self, statistics: FeatureStatistics, x: Tensor | None = None, y: Tensor | None = None) -> None:
         assert statistics.G is not None
         assert statistics.C is not None
         self.embedding, self.num_data, self.x, self.y = statistics.embedding, statistics.num_data, x, y
         self._sums = statistics
-        # W = (G + nλI)⁻¹ C
         self._system = DenseSystem(statistics.G, self.num_data * self.embedding.regularization.to(statistics.G))
-        self._W = self._system.solve(statistics.C)
+        self._W = self._system.solve(statistics.C)  # (G + nλI)⁻¹ C
 
     @property
     def representation(self) -> Representation:
