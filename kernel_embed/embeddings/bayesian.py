@@ -29,8 +29,7 @@ from .empirical import EmpiricalEmbedding, empirical_embedding, sampling_error
 from .mean import WeightedEmbedding
 
 NoiseKind = Literal["heteroscedastic", "central-limit"]
-NUGGET = 1e-4
-"""Independent noise relative to that of the central limit theorem, whose covariance alone is singular."""
+NUGGET = 1e-4  # independent noise relative to that of the central limit theorem, whose covariance alone is singular
 MEMORY_REMEDY = (
     "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or pass "
     "measure=DiscreteMeasure.from_sample(x)."

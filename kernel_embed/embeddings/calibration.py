@@ -42,11 +42,9 @@ from .predictors import MulticlassPredictor
 if TYPE_CHECKING:
     from .conditioned import ConditionedMulticlass
 
-BLOCK = 256
-"""Points whose covariance is formed at once; only its diagonal is used."""
+BLOCK = 256  # points whose covariance is formed at once; only its diagonal is used
 EPSILON = 0.1
-SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)
-"""A small ridge on the scales that keeps the Hessian regular."""
+SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)  # a small ridge on the scales that keeps the Hessian regular
 SMALLEST_PENALTY = 1e-12
 """Below it the offsets are not determined: the cross-entropy does not change when all of them rise together."""
 

@@ -47,9 +47,8 @@ class ConditionedEmbedding(Regression, LinearPredictor):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.linspace(0, 1, 31).unsqueeze(-1)
-        >>> ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel(), 1e-4).condition(x, x.square()).P[15].round(decimals=2)
-        tensor([0.2500])
+        >>> ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel(), 1.0).condition(torch.zeros(1, 1), torch.ones(1)).P
+        tensor([[0.5000]])
     """
 
     def __init__(
@@ -205,7 +204,7 @@ class ConditionedMulticlass(MulticlassPredictor, ConditionedEmbedding):
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> embedding.condition(torch.eye(2), torch.tensor([0, 1])).predict(torch.eye(2))
+        >>> embedding.condition(torch.eye(2), torch.arange(2)).predict(torch.eye(2))
         tensor([0, 1])
     """
 

@@ -37,8 +37,7 @@ from .conditional import ConditionalEmbedding, KernelEmbedding, RegularizedEmbed
 from .conditioned import ConditionedEmbedding
 from .representation import by_rows
 
-BLOCK_ENTRIES = 2**24
-"""Entries of a block of the Gram matrix where only its row sums are needed."""
+BLOCK_ENTRIES = 2**24  # entries of a block of the Gram matrix where only its row sums are needed
 
 
 class MeanEmbedding(KernelEmbedding):
@@ -170,8 +169,7 @@ def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Wei
         >>> from gpytorch.kernels import RBFKernel
         >>> x, embedding = torch.linspace(-3, 3, 200)[:, None], ConditionalEmbedding(RBFKernel(), 1e-6, RBFKernel())
         >>> prior = MeanEmbedding(embedding.kernel).condition(torch.tensor([[0.5], [1.5]]))
-        >>> doubled = sum_rule(embedding.condition(x, 2 * x), prior)      # Y = 2X
-        >>> round(doubled.expectation(lambda y: y.squeeze(-1)).item(), 2)
+        >>> round(sum_rule(embedding.condition(x, 2 * x), prior).expectation(lambda y: y[:, 0]).item(), 2)      # Y = 2X
         2.0
     """
     _check_rule(conditioned, prior)
@@ -191,9 +189,8 @@ def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> J
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> x, kernel = torch.linspace(0, 1, 100)[:, None], RBFKernel()
-        >>> doubled = ConditionalEmbedding(kernel, 1e-6).condition(x, 2 * x)
-        >>> pairs = chain_rule(doubled, MeanEmbedding(kernel).condition(x))
+        >>> x, doubled = torch.linspace(0, 1, 100)[:, None], ConditionalEmbedding(RBFKernel(), 1e-6)
+        >>> pairs = chain_rule(doubled.condition(x, 2 * x), MeanEmbedding(RBFKernel()).condition(x))
         >>> round(pairs.expectation(lambda y, x: y * x).item(), 2)      # 2 E[X²]
         0.67
     """

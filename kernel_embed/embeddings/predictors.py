@@ -35,10 +35,9 @@ class ConditionalPredictor(abc.ABC):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.linspace(0, 1, 30).unsqueeze(-1)
-        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel(), 1e-5).condition(x, 2 * x.squeeze(-1))
-        >>> predictor.expectation(lambda y: y.square(), torch.tensor([[0.5]])).round(decimals=2)
-        tensor([0.9900])
+        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.eye(2), torch.ones(2))
+        >>> predictor.quantile(0.5, torch.eye(2))
+        tensor([1., 1.])
     """
 
     @abc.abstractmethod
@@ -124,11 +123,7 @@ class LinearPredictor(ConditionalPredictor):
         return None
 
     def coefficients_of(self, values: Tensor) -> Tensor:
-        """The coefficients for other ``values`` ``(n, q)`` at the training targets.
-
-        Raises:
-            TypeError: if the predictor does not store its data.
-        """
+        """The coefficients for other ``values`` ``(n, q)`` at the training targets."""
         raise self._without_data()
 
     def weights(self, x: Tensor) -> Tensor:
@@ -151,11 +146,7 @@ class LinearPredictor(ConditionalPredictor):
         return resampled_rows(self.weights(x), k, seed, self.row_weights)
 
     def real_targets(self) -> Tensor:
-        """The training targets, one real number for each row, ``(n,)``.
-
-        Raises:
-            TypeError: if they are not stored, or are not real numbers.
-        """
+        """The training targets, one real number for each row, ``(n,)``."""
         y = self.y
         if y is None or isinstance(self, MulticlassPredictor):  # class labels have no order
             raise self._without_distribution()
@@ -224,7 +215,7 @@ class MulticlassPredictor(ConditionalPredictor):
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> embedding.condition(torch.eye(2), torch.tensor([0, 1])).probabilities(torch.eye(2)).sum(-1)
+        >>> embedding.condition(torch.eye(2), torch.arange(2)).probabilities(torch.eye(2)).sum(-1)
         tensor([1., 1.])
     """
 

@@ -17,8 +17,7 @@ from ..kernels.features import resolved_features
 from ..kernels.gram import Function, finite_values, resolved_gram
 from ..validation import check_features, check_query_points
 
-BLOCK_NUMBERS = 2**23
-"""Kernel values computed at once: 64 MiB in float64."""
+BLOCK_NUMBERS = 2**23  # kernel values computed at once: 64 MiB in float64
 FEATURE_NUMBERS = 2**19
 """Features computed at once: 4 MiB in float64, so that they are used while they are still in the cache."""
 

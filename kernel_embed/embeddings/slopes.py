@@ -5,10 +5,12 @@ r"""Slopes of kernels: of radial ones in the log domain, of sums and products by
 .. math::
     \hat\mu_i = \frac1n \sum_j \varphi(s_{ij}), \qquad
     v_i = \frac{\partial \hat\mu}{\partial z}(z_i) = \frac2n \sum_j \varphi'(s_{ij}) (z_i - z_j),
+
 and :math:`\gamma_i = \lVert v_i / \ell \rVert` is the Jacobian of eq. (12). Far from all other points φ' underflows, so
 with E the exponent of φ and :math:`m_i = \max_{j \ne i} E_{ij}` this file computes :math:`\tilde v_i = e^{-m_i} v_i`.
 The terms j = i have no slope. The gradient of :math:`q(\hat\mu, \tilde v)`, with g and h its derivatives, goes through
 :math:`\partial q/\partial s_{ij} = \frac1n \big( g_i \varphi' + 2 e^{-m_i} \varphi'' \, h_i^\top (z_i - z_j) \big)`.
+
 **Rules.** :func:`expand` gives k(x_i, x_j) and a function from ω to :math:`\sum_j \omega_{ij} \partial_x k(x_i, x_j)`:
 
 .. math::  \omega \cdot \partial (k + l) = \omega \cdot \partial k + \omega \cdot \partial l, \qquad
@@ -46,12 +48,10 @@ from ..kernels.radial import (
 from ..kernels.structure import Algebra, Node, fold
 from ..linalg.derivatives import through
 
-CDIST_ROWS = 26
-"""Above 25 rows torch.cdist takes its matrix-product form, the one that can be differentiated twice."""
+CDIST_ROWS = 26  # above 25 rows torch.cdist takes its matrix-product form, the one that can be differentiated twice
 MAX_STORED = 2**25
 """Number of entries above which the n × n matrix is not stored for the gradient but computed again, in blocks."""
-FAR = 1e4
-"""Distance from the center, in lengthscales, up to which differences in one dimension are accurate."""
+FAR = 1e4  # distance from the center, in lengthscales, up to which differences in one dimension are accurate
 BLOCK_ENTRIES = 2**22
 
 

@@ -52,10 +52,8 @@ from .score import target_features, target_form
 
 Form = Literal["paper", "tight", "sharp", "peeled", "holdout"]
 _RATE = {"paper": "4e", "tight": "4e/sqrt(n)", "sharp": "2e/sqrt(n)", "peeled": "2e/sqrt(n)"}
-STEP = 1.1
-"""Ratio of the geometric grid of norms: a certificate costs at most this factor on the complexity term."""
-SMALLEST_TERM = 0.01
-"""The complexity term at the first norm of the grid."""
+STEP = 1.1  # ratio of the geometric grid of norms: a certificate costs at most this factor on the complexity term
+SMALLEST_TERM = 0.01  # the complexity term at the first norm of the grid
 LOSS = "cross-entropy clipped at 1/e, at most 1"
 NORM_FROM_THE_DATA = "the theorem needs a norm that is fixed before the rows are drawn; this one was computed from them"
 NOT_A_BOUND_EVERYWHERE = "α bounds k(x, x) on the data only, or the rows have weights"

@@ -49,11 +49,7 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         self.num_folds, self.norm_penalty, self.seed = num_folds, norm_penalty, check_seed(seed)
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
-        """The objective above; one factorization for each fold.
-
-        Raises:
-            ValueError: if there are fewer rows than folds.
-        """
+        """The objective above; one factorization for each fold."""
         place, num_units = random_places(attached, self.seed)
         if num_units < self.num_folds:
             folds = f"as folds ({self.num_folds}), got {num_units}"
@@ -120,11 +116,7 @@ class BatchValidationRisk(ClippedRisk):
         self.validation_fraction, self.complexity, self.seed = validation_fraction, complexity, check_seed(seed)
 
     def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
-        """q^(V) of eq. (13).
-
-        Raises:
-            ValueError: if there are fewer than two rows to split.
-        """
+        """q^(V) of eq. (13)."""
         require_classes(self, attached)
         place, n = random_places(attached, self.seed)
         if n < 2:

@@ -95,13 +95,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
         self.num_locations, self.seed = num_locations, seed
 
     def evaluate(self, attached: ConditionedMeanEmbedding) -> Tensor:
-        """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i).
-
-        Raises:
-            TypeError: if ``attached`` is not a :class:`~kernel_embed.BayesianMeanEmbedding` with its sample.
-            ValueError: if the sample has one point only.
-            MemoryError: if its matrices do not fit.
-        """
+        """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i)."""
         if not isinstance(attached, ConditionedMeanEmbedding):
             kind = type(attached).__name__
             raise TypeError(f"Expected a BayesianMeanEmbedding conditioned on a sample, got {kind}.")
@@ -150,10 +144,8 @@ def prominent(values: list[float], prominence: float) -> list[int]:
     return tops
 
 
-FEWEST_DIGITS = 1e-10
-"""The smallest ‖t_i‖, relative to the terms of its sum, that is not rounding error."""
-SMALLEST_WEIGHT = 1e-100
-"""The smallest Σ_j k_ij over the other points: below it sums of squares are near to underflow."""
+FEWEST_DIGITS = 1e-10  # the smallest ‖t_i‖, relative to the terms of its sum, that is not rounding error
+SMALLEST_WEIGHT = 1e-100  # the smallest Σ_j k_ij over the other points: below it sums of squares are near to underflow
 
 
 class SampleEvidence:

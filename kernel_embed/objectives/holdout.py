@@ -101,19 +101,15 @@ def pac_bayes_bound(
 
 def kl_inverse(q: float, c: float) -> float:
     """The largest p with kl(q‖p) = q log(q/p) + (1 − q) log((1 − q)/(1 − p)) ≤ c, by bisection."""
+    from scipy.special import rel_entr
+
     check_at_least(0.0, q=q, c=c)
     low, high = min(q, 1.0), 1.0
     for _ in range(100):
         middle = 0.5 * (low + high)
-        inside = _binary_kl(q, middle) <= c
+        inside = rel_entr(q, middle) + rel_entr(1.0 - q, 1.0 - middle) <= c
         low, high = (middle, high) if inside else (low, middle)
     return high
-
-
-def _binary_kl(q: float, p: float) -> float:
-    left = 0.0 if q <= 0.0 else q * math.log(q / p) if p > 0.0 else math.inf
-    right = 0.0 if q >= 1.0 else (1.0 - q) * math.log((1.0 - q) / (1.0 - p)) if p < 1.0 else math.inf
-    return left + right
 
 
 def _check_losses(losses: Tensor, dim: int) -> None:

@@ -23,8 +23,7 @@ from ..embeddings.calibration import SCALE_RIDGE, as_array, smoothed
 from ..softmax import SoftmaxScaling
 from ..validation import check_at_least, check_finite, check_tensor
 
-PULL = 0.3
-"""κ, chosen on the development tables."""
+PULL = 0.3  # κ, chosen on the development tables
 
 
 @dataclasses.dataclass(frozen=True)

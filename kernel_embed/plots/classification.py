@@ -52,38 +52,40 @@ def plot_decision_map(
         >>> conditioned = embedding.condition(torch.eye(2), torch.arange(2))
         >>> ax = plot_decision_map(conditioned, ax=ke.plots.free_figure(4, 3).subplots())
     """
-    num_classes, dimensions = conditioned.embedding.num_classes, conditioned.x.shape[-1]
-    if dimensions != 2 or num_classes > len(COLORS):
-        raise ValueError(
-            f"A decision map needs two-dimensional inputs and at most {len(COLORS)} classes, not {dimensions} "
-            f"dimensions and {num_classes} classes. Project the data to a plane."
-        )
+    m, d = conditioned.embedding.num_classes, conditioned.x.shape[-1]
+    if d != 2 or m > len(COLORS):
+        most = f"two-dimensional inputs and at most {len(COLORS)} classes"
+        raise ValueError(f"A decision map needs {most}, not {d} dimensions and {m} classes. Select two columns.")
 
     @torch.no_grad()
     def predict_proba(points: Array) -> Array:
         return array(conditioned.probabilities(torch.as_tensor(points).to(conditioned.x)))
 
     y = conditioned.y.cpu().numpy() if show_data else None
-    names = _class_names(num_classes, class_names)
-    return _map(axes_or_new(ax, 5.0, 4.0), predict_proba, array(conditioned.x), y, names, low, high)
+    look: dict[str, Any] = {"low": low, "high": high, "class_names": class_names, "ax": ax}
+    return plot_probability_map(predict_proba, array(conditioned.x), y, m, **look)
 
 
 def plot_probability_map(
     predict_proba: Callable[[Array], Array],
     x: Array,
-    y: NDArray[np.int64],
+    y: NDArray[np.int64] | None,
     num_classes: int,
     *,
+    low: Corner = None,
+    high: Corner = None,
     class_names: Sequence[object] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot class probabilities over a plane, like :func:`plot_decision_map`, with the data.
+    """Plot class probabilities over a plane, like :func:`plot_decision_map`, for any classifier.
 
     Args:
         predict_proba: from points ``(m, 2)`` to probabilities ``(m, num_classes)``.
         x: the data, ``(n, 2)``.
-        y: their class numbers, ``(n,)``.
+        y: their class numbers, ``(n,)``; ``None`` draws no points.
         num_classes: the number of classes.
+        low: as in :func:`plot_decision_map`.
+        high: as in :func:`plot_decision_map`.
         class_names: as in :func:`plot_decision_map`.
         ax: the axes; a new figure by default.
 
@@ -91,36 +93,20 @@ def plot_probability_map(
         ValueError: if ``x`` is not finite with two columns, ``num_classes`` is below 1, or names are missing.
 
     Example:
-        >>> import kernel_embed as ke
-        >>> x, ax = np.random.default_rng(0).random((20, 2)), ke.plots.free_figure(4, 3).subplots()
-        >>> ax = plot_probability_map(lambda z: np.full((len(z), 2), 0.5), x, np.arange(20) % 2, 2, ax=ax)
+        >>> from kernel_embed import plots
+        >>> ax = plots.free_figure(4, 3).subplots()
+        >>> ax = plot_probability_map(lambda z: np.full((len(z), 2), 0.5), np.eye(2), np.arange(2), 2, ax=ax)
     """
-    x, y = array(x, "x", 2), np.asarray(y)
+    x = array(x, "x", 2)
     if x.shape[1] != 2 or not np.isfinite(x).all():
         raise ValueError(f"x must be finite with two columns; its shape is {x.shape}.")
-    if len(x) != len(y):
+    if y is not None and len(x) != len(y):
         raise ValueError(f"Each of {len(x)} points needs a class number, but there are {len(y)}.")
-    names = _class_names(check_count("num_classes", num_classes), class_names)
-    return _map(axes_or_new(ax), predict_proba, x, y, names)
-
-
-def _class_names(num_classes: int, class_names: Sequence[object] | None) -> list[str]:
-    names = [f"class {number}" for number in range(num_classes)] if class_names is None else list(map(str, class_names))
+    numbers = range(check_count("num_classes", num_classes))
+    names = [f"class {number}" for number in numbers] if class_names is None else list(map(str, class_names))
     if len(names) != num_classes:
         raise ValueError(f"class_names needs a name for each of {num_classes} classes, but it has {len(names)}.")
-    return names
-
-
-def _map(
-    ax: Axes,
-    predict_proba: Callable[[Array], Array],
-    x: Array,
-    y: NDArray[Any] | None,
-    class_names: Sequence[str],
-    low: Corner = None,
-    high: Corner = None,
-) -> Axes:
-    """Probabilities between two corners, by default around ``x`` ``(n, 2)``, and the points of classes ``y``."""
+    ax = axes_or_new(ax, 5.0, 4.0)
     lower, upper = x.min(axis=0), x.max(axis=0)
     margin = MARGIN * np.where(upper > lower, upper - lower, 1.0)
     lower = np.broadcast_to(lower - margin if low is None else low, 2)
@@ -130,9 +116,9 @@ def _map(
     image = certainty_colors(predict_proba(grid)).reshape(GRID_POINTS, GRID_POINTS, 3)
     extent = (float(lower[0]), float(upper[0]), float(lower[1]), float(upper[1]))
     ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
-    for number, name in enumerate(class_names if y is not None else ()):
+    for number, name in enumerate(names if y is not None else ()):
         look: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.6, "label": name, "s": 16}
-        ax.scatter(*x[y == number].T, marker=marker(number), color=color(number), **look)
+        ax.scatter(*x[np.asarray(y) == number].T, marker=marker(number), color=color(number), **look)
     ax.set(xlim=extent[:2], ylim=extent[2:])
     return finished(ax, "first feature", "second feature")
 

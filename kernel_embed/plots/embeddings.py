@@ -125,21 +125,7 @@ def plot_differences(x: Tensor, witness: Tensor, band: Tensor, *, level: float =
 
 
 def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Axes | None = None) -> Axes:
-    """Plot a histogram of a statistic under the null hypothesis, and its value on the data as a line.
-
-    Args:
-        null: ``(B,)``, such as ``result.null`` of a test.
-        statistic: on the data.
-        label: of the line.
-        ax: the axes; a new figure by default.
-
-    Raises:
-        ValueError: if the statistics are not finite, or all equal.
-
-    Example:
-        >>> from kernel_embed import plots
-        >>> ax = plots.plot_null(torch.randn(100), 2.5, ax=plots.free_figure(4, 3).subplots())
-    """
+    """Plot a histogram of a statistic under the null hypothesis, ``(B,)``, and its value on the data as a line."""
     statistic, values = check_number("statistic", statistic), array(null).ravel()
     try:
         counts, edges = np.histogram(values, bins=40)

@@ -63,23 +63,7 @@ def plot_evidence_curve(
     maxima: Sequence[float] = (),
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the log evidence over a common lengthscale, with the median heuristic and the maxima.
-
-    Args:
-        lengthscales: where it was evaluated.
-        values: the log evidence there.
-        median: the lengthscale of the median heuristic.
-        maxima: the lengthscales of the maxima.
-        ax: the axes; a new figure by default.
-
-    Raises:
-        TypeError: if ``median`` is not a number.
-
-    Example:
-        >>> from kernel_embed import plots
-        >>> grid = np.geomspace(0.1, 10, 30)
-        >>> ax = plots.plot_evidence_curve(grid, -np.log(grid) ** 2, ax=plots.free_figure(4, 3).subplots())
-    """
+    """Plot the log evidence over a common lengthscale, with those of the median heuristic and the maxima."""
     lengthscales, values = arrays(lengthscales=lengthscales, values=values)
     median = None if median is None else check_number("median", median)
     ax = axes_or_new(ax)

@@ -26,10 +26,8 @@ FIRST, SECOND, BAND = COLORS[6], COLORS[5], "0.82"
 """The colors of a curve or the first sample, the second sample, and a credible band."""
 ACCENT, OTHER = COLORS[5], "#44546a"
 """The colors of a highlighted item, and of the rest."""
-TINT = 0.6
-"""The strength of a class's color on a map at probability 1; points have the full color."""
-MAP, DIVERGING = "viridis", "PuOr_r"
-"""The color maps of positive and of signed quantities."""
+TINT = 0.6  # the strength of a class's color on a map at probability 1; points have the full color
+MAP, DIVERGING = "viridis", "PuOr_r"  # the color maps of positive and of signed quantities
 STYLE = {
     "axes.grid": False,
     "axes.labelsize": 10,

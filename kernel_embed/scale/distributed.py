@@ -104,6 +104,7 @@ class ShardedEmbedding:
         ValueError: if the kernel has no explicit features.
 
     Example:
+        >>> import kernel_embed as ke
         >>> def learn(embedding, x, y):                   # called on every rank under torchrun, with its own rows
         ...     sharded = ShardedEmbedding(embedding)
         ...     ke.fit(sharded, ke.LeaveOneOutRisk(), x, y)
@@ -198,6 +199,7 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
         ValueError: if the kernels of the ranks differ.
 
     Example:
+        >>> import kernel_embed as ke
         >>> def answers_of_all(embedding, x, y):          # called on every rank under torchrun, with its own rows
         ...     return reduce_statistics(ke.scale.accumulate(embedding, x, y)).condition()
     """

@@ -27,8 +27,7 @@ from ..linalg import DenseSystem, Units, repeated_rows
 from ..linalg.products import blocks_of, mirrored_
 from ..linalg.ridge_path import left_out_blocks, left_out_from_leverage
 
-FEW = 256
-"""The smallest block of rows."""
+FEW = 256  # the smallest block of rows
 
 
 class FeatureStatistics:
@@ -116,11 +115,7 @@ class FeatureStatistics:
         return total
 
     def merge(self, G: Tensor | None, C: Tensor | None, num_data: float, largest_diagonal: float) -> None:
-        """Add the statistics of other rows.
-
-        Raises:
-            ValueError: if the other statistics have other numbers of features or targets.
-        """
+        """Add the statistics of other rows."""
         if G is None or C is None:
             return
         if self.G is None or self.C is None:
@@ -133,9 +128,7 @@ class FeatureStatistics:
         self.largest_diagonal = max(self.largest_diagonal, largest_diagonal)
 
     def condition(self, x: Tensor | None = None, y: Tensor | None = None) -> FeaturePredictor:
-        """Factorize G + nλI; the predictor never changes this object.
-
-        With all rows ``x`` and targets ``y`` that were seen it also has the expectation of any g(Y).
+        """Factorize G + nλI; with all rows ``x`` and targets ``y`` for the expectation of any g(Y), too.
 
         Raises:
             ValueError: if no rows have been counted yet.
