@@ -48,12 +48,10 @@ def dimension_bound(K: Array, num_features: int, degree: int) -> float:
 
 
 def local_bound(K: Array, radius: float | None = None) -> float:
-    r"""Section 5.3: :math:`\sqrt{\frac2m \sum_j \min(r, \kappa^2 \lambda_j)}`, the complexity near zero.
+    r"""Section 5.3: :math:`\sqrt{\frac2m \sum_j \min(r, \kappa^2 \lambda_j)}`, for functions with :math:`E[h^2] \le r`.
 
-    :math:`\lambda_j` are the eigenvalues of :math:`K / m`. It bounds the complexity of the functions of :math:`H_k`
-    with :math:`E[h^2] \le r`. The paper states it for the unit ball; the factor :math:`\kappa^2` is there because
-    functions :math:`K(\cdot, x')` have norms up to :math:`\kappa`. At :math:`r = \infty` it is :math:`\sqrt2` times
-    Lemma 3. By default r is the fixed point of :func:`own_radius`.
+    :math:`\lambda_j` are the eigenvalues of :math:`K / m`. The paper states it for the unit ball; functions
+    :math:`K(\cdot, x')` have norms up to :math:`\kappa`. By default r is the fixed point of :func:`own_radius`.
     """
     return _local(K, radius)[0]
 
@@ -80,15 +78,12 @@ def _local(K: Array, radius: float | None) -> tuple[float, float]:
 
 
 def massart_bound(K: Array) -> float:
-    r"""Massart's lemma for 2n functions :math:`\pm K(\cdot, x_j)`: :math:`\max_j \|K_{\cdot j}\| \sqrt{2 \log 2n} / m`.
-
-    K need be neither symmetric nor positive semidefinite.
-    """
+    r"""Massart's lemma for n functions :math:`K(\cdot, x_j)`: :math:`\max_j \|K_{\cdot j}\| \sqrt{2 \log 2n} / m`."""
     return float(np.linalg.norm(K, axis=0).max()) * math.sqrt(2.0 * math.log(2.0 * K.shape[1])) / len(K)
 
 
 class Estimate(NamedTuple):
-    """A Monte Carlo estimate and its standard error."""
+    """A Monte Carlo estimate."""
 
     value: float
     standard_error: float
@@ -144,9 +139,8 @@ def complexities(
 ) -> Complexities:
     """r_k of every kernel on the points ``x``.
 
-    Lemma 3 and the local bound hold for positive semidefinite kernels. If a Gram matrix shows that its kernel is not
-    one, Massart's lemma replaces them, and ``rules`` says so. The local bound can exceed Lemma 3, which holds for all
-    functions of the kernel: the smaller of the two is used.
+    If a Gram matrix shows that its kernel is not positive semidefinite, Massart's lemma replaces Lemma 3 and the local
+    bound. Of these two, the smaller one is used.
 
     Args:
         kernels: GPyTorch kernels or callables; ``None`` for polynomials of degree 1 to 10.
@@ -158,13 +152,12 @@ def complexities(
         seed: of its draws.
 
     Returns:
-        The values r_k and the rule of each.
+        ``values``, r_k; ``rules``, the rule of each; and ``radii``, which are finite for local complexities.
 
     Raises:
         ValueError: if the choice is neither a known name nor one number for each kernel.
 
     Example:
-        >>> import numpy as np
         >>> from kernel_embed.voting import polynomial_kernels
         >>> kernels = [*polynomial_kernels([1]), lambda x, z: np.abs(x - z.T)]
         >>> complexities(kernels, np.array([[0.0], [1.0], [2.0]]), "trace").rules
@@ -174,9 +167,7 @@ def complexities(
     if not isinstance(choice, str):
         values = np.asarray(choice, dtype=np.float64)
         if values.shape != (len(family),):
-            raise ValueError(
-                f"complexity must have {len(family)} numbers, one per kernel; its shape is {values.shape}."
-            )
+            raise ValueError(f"complexity must have {len(family)} numbers, one per kernel, not shape {values.shape}.")
         if not (np.isfinite(values) & (values >= 0)).all():
             raise ValueError(f"Complexities must be finite and at least 0, not {values.tolist()}.")
         return Complexities(values, ["given"] * len(family), np.full(len(family), np.inf))
@@ -191,10 +182,8 @@ def complexities(
         if choice == "dimension":
             power = degree(family.kernels[k])
             if power is None or points.ndim != 2:
-                raise ValueError(
-                    f"complexity='dimension' (Lemma 4) is for polynomial kernels only; kernel {k} is "
-                    f"{family.names()[k]}. Use 'trace', 'local' or 'monte_carlo', or give one number per kernel."
-                )
+                name = family.names()[k]
+                raise ValueError(f"complexity='dimension' is for polynomial kernels only; kernel {k} is {name}.")
             return dimension_bound(K, points.shape[1], power), "Lemma 4", np.inf
         if not _may_be_positive_semidefinite(K):
             return massart_bound(K), "Massart", np.inf

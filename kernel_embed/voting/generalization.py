@@ -10,10 +10,9 @@ first rewritten: with :math:`B_t = \sup |h_t|`, the functions are :math:`h_t / B
 
 *Uniformly in ρ*: Appendix B claims this at the price of a term in :math:`\sqrt{\log\log(2/\rho) / m}`, without a
 constant. We use a union bound over the margins :math:`\rho_i = 2^{-i/8}` (:mod:`kernel_embed.bounds`), so that ρ may
-depend on the data and is rounded down by at most 9 %. The proof splits a margin into three parts of :math:`\varrho/2`
-and ends with the margin error at :math:`3\varrho/2`, where the theorem prints :math:`\varrho`. So the terms are those
-of :math:`\varrho = 2\rho_i/3`, and the margin error is at :math:`\rho_i`. This form of Theorem 1 is a certificate where
-:math:`\kappa_k^2 = \sup_x K_k(x, x)` of every positive semidefinite kernel is known: then
+depend on the data. The proof splits a margin into three parts of :math:`\varrho/2`, and ends with the margin error at
+:math:`3\varrho/2`. So the terms are those of :math:`\varrho = 2\rho_i/3`, and the margin error is at :math:`\rho_i`.
+This form of Theorem 1 is a certificate where :math:`\kappa_k^2 = \sup_x K_k(x, x)` is known: then
 
 .. math::  |K_k| \le \kappa_k^2 = B_k, \qquad
            \mathfrak R_m(H_k) \le E\, \kappa_k \sqrt{\operatorname{Tr} K_k} / m \le \kappa_k^2 / \sqrt m
@@ -83,8 +82,7 @@ def margin_bound(
     As published :math:`\varrho = \rho`, an estimate. With ``uniform=True`` ρ may depend on the data: it is rounded down
     to :math:`\rho_i`, :math:`\varrho = 2\rho_i/3`, and δ is :math:`\delta / ((i + 1)(i + 2))`. Theorem 1 is then a
     certificate if the functions lie in [−1, 1] on all inputs, ``mean_complexity`` is made of expected complexities
-    :math:`\mathfrak R_m(H_k)` or bounds of them, and kernels and scales were fixed before the sample. Theorem 2 is
-    always an estimate; its terms fall as 1/m where the complexities are local ones.
+    :math:`\mathfrak R_m(H_k)` or bounds of them, and kernels and scales were fixed before the sample.
 
     Args:
         margins: y_i f(x_i), shape (m,).
@@ -105,9 +103,6 @@ def margin_bound(
         ValueError: if an argument is out of range.
 
     Example:
-        >>> result = margin_bound(np.full(10_000, 0.5), 0.001, p=2, rho=0.4)
-        >>> round(result.value, 4), result.kind
-        (0.1684, 'estimate')
         >>> result = margin_bound(np.full(100_000, 0.5), 0.001, p=2, rho=0.4, uniform=True)
         >>> result.kind, round(result.rho, 4), round(result.value, 4)
         ('certificate', 0.3856, 0.0984)
@@ -167,9 +162,7 @@ class BaseFunctions:
             return self
         values = np.asarray(bounds, dtype=np.float64)
         if values.shape != self.sup.shape or not (np.isfinite(values) & (values > 0)).all():
-            raise ValueError(
-                f"sup_diagonal takes one positive number per kernel, {len(self.sup)} in all; got {bounds!r}."
-            )
+            raise ValueError(f"sup_diagonal takes one positive number per kernel, {len(self.sup)} in all.")
         for name, value, highest in zip(self.names, values, self.sup, strict=True):
             if highest > value * (1.0 + 1e-6):
                 raise ValueError(
@@ -191,10 +184,7 @@ def vote_guarantee(
     uniform: bool = False,
     num_outside_radius: int = 0,
 ) -> Bound:
-    """The bound of a theorem for one vote, a certificate if its base functions allow one.
-
-    ``margins`` are y_i f(x_i), ``norms`` Σ_j |α_{k,j}| per kernel, and ``rho`` is the margin of f / A.
-    """
+    """The bound of a theorem for one vote with margins y_i f(x_i) and norms Σ_j |α_{k,j}|; ``rho`` is that of f / A."""
     if not norms.any():
         raise ValueError("The vote is empty: no base function has a weight. Lower lam or beta.")
     missing = [base.names[k] for k in np.flatnonzero(norms) if np.isnan(base.kappa_squared[k])]

@@ -1,7 +1,7 @@
 r"""The regularization path over (λ, β), and the paper's cross validation over it.
 
 The penalties :math:`\Lambda_k = \lambda r_k + \beta` only scale the rows of the dual program, so the basis at one
-pair starts another: the pair whose α and u have the smallest gap under the new penalties.
+pair starts another.
 
 Cross validation is that of section 6. The sample is partitioned into folds; in run i, fold i tests, fold i + 1
 validates and the rest trains. The pair with the lowest mean validation error is selected, and its mean test error is
@@ -33,19 +33,7 @@ GRID = tuple(10.0**-i for i in range(7))
 
 @dataclasses.dataclass(frozen=True)
 class PathPoint:
-    """The vote at one pair (λ, β).
-
-    Attributes:
-        lam: λ.
-        beta: β.
-        solution: the vote.
-
-    Example:
-        >>> x = np.random.default_rng(0).normal(size=(30, 2))
-        >>> point, = vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
-        >>> point.lam, point.solution.converged
-        (0.01, True)
-    """
+    """The vote at one pair (λ, β)."""
 
     lam: float
     beta: float
@@ -83,7 +71,7 @@ def vote_path(
         seed: of Monte Carlo complexities.
 
     Returns:
-        One point for each pair.
+        For each pair ``lam``, ``beta`` and the ``solution``, a :class:`kernel_embed.voting.Solution`.
 
     Raises:
         ValueError: if the labels are not of two classes, or not one for each point.
@@ -91,8 +79,8 @@ def vote_path(
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 2))
         >>> path = vote_path([lambda x, z: x @ z.T + 1], x, x[:, 0] > 0, lams=[0.1, 0.01], betas=[0.0])
-        >>> [(point.lam, len(point.solution.votes) > 0) for point in path]
-        [(0.1, True), (0.01, True)]
+        >>> [(point.lam, len(point.solution.votes)) for point in path]
+        [(0.1, 3), (0.01, 3)]
     """
     family = KernelFamily.of(kernels)
     points = family.points(x)
@@ -102,29 +90,18 @@ def vote_path(
             f"y must have two classes; it has {len(classes)}. Use one class against the rest, y == c, or "
             "cross_validate_votes or VotedKernelClassifier, which do so for every class."
         )
-    targets = one_against_rest(codes, 2)
-    return _paths(family, points, targets, lams, betas, complexity, radius, elastic, solver, tolerance, seed)[0]
+    problem, r = _problem(family, points, one_against_rest(codes, 2)[0], elastic, complexity, radius, seed)
+    return problem_path(problem, r, lams, betas, solver=solver, tolerance=tolerance)
 
 
-def _paths(
-    family: KernelFamily,
-    x: Points,
-    targets: Sequence[Array],
-    lams: Sequence[float],
-    betas: Sequence[float],
-    complexity: str | ArrayLike,
-    radius: float | None,
-    elastic: float,
-    solver: VoteSolver | None,
-    tolerance: float,
+def _problem(
+    family: KernelFamily, x: Points, y: Array, elastic: float, complexity: str | ArrayLike, radius: float | None,
     seed: int | None,
-) -> list[list[PathPoint]]:
-    """One path for each array of labels ±1, on the same Gram matrices."""
-    check_tolerance(tolerance)
+) -> tuple[VoteProblem, Array]:  # fmt: skip
+    """The problem for labels ±1, and the complexities."""
     grams = family.grams(x, x)
     r = complexities(family, x, complexity, grams=grams, radius=radius, seed=seed).values
-    problem = VoteProblem(grams, targets[0], elastic)
-    return [problem_path(problem.with_labels(y), r, lams, betas, solver=solver, tolerance=tolerance) for y in targets]
+    return VoteProblem(grams, y, elastic), r
 
 
 def problem_path(
@@ -137,6 +114,7 @@ def problem_path(
     tolerance: float = TOLERANCE,
 ) -> list[PathPoint]:
     """:func:`vote_path` for Gram matrices and complexities ``r`` that are already computed."""
+    check_tolerance(tolerance)
     # Large penalties first: their programs are small, and the number of votes grows.
     lams, betas = check_not_empty("lams", lams), check_not_empty("betas", betas)
     pairs = sorted(itertools.product(lams, betas), reverse=True)
@@ -229,7 +207,7 @@ def cross_validate_votes(
     seed: int | None = 0,
     progress: bool | None = None,
 ) -> CrossValidation:
-    """The paper's 5-fold cross validation over the path of (λ, β), in one call.
+    """The paper's 5-fold cross validation over the path of (λ, β).
 
     Args:
         kernels: as in :func:`kernel_embed.voting.vote_path`, like all arguments without an explanation.
@@ -249,21 +227,14 @@ def cross_validate_votes(
         seed: of the partition and of Monte Carlo complexities.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
-    Returns:
-        Errors and numbers of votes of every fold and pair.
-
     Raises:
         ValueError: if there is not one label for each point, or only one class.
 
     Example:
-        >>> from kernel_embed.voting import polynomial_kernels
-        >>> from sklearn.datasets import load_breast_cancer
-        >>> from sklearn.preprocessing import MinMaxScaler
-        >>> x, y = load_breast_cancer(return_X_y=True)
-        >>> result = cross_validate_votes(polynomial_kernels([1, 2]), x[:200], y[:200], lams=[1e-2, 1e-3],
-        ...                               betas=[1e-3], scaler=MinMaxScaler())
-        >>> result.validation_errors.shape, result.error < 0.1
-        ((5, 2, 1), True)
+        >>> x = np.random.default_rng(0).normal(size=(90, 2))
+        >>> result = cross_validate_votes([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[1e-2, 1e-3], betas=[1e-3])
+        >>> round(result.error, 3)
+        0.033
     """
     family = KernelFamily.of(kernels)
     points = family.points(x)
@@ -279,7 +250,11 @@ def cross_validate_votes(
                 fitted.fit(x_train)
                 x_train, *x_others = (np.asarray(fitted.transform(z)) for z in (x_train, *x_others))
             targets = one_against_rest(codes[train], len(classes))
-            paths = _paths(family, x_train, targets, lams, betas, complexity, radius, elastic, solver, tolerance, seed)
+            problem, r = _problem(family, x_train, targets[0], elastic, complexity, radius, seed)
+            paths = [
+                problem_path(problem.with_labels(target), r, lams, betas, solver=solver, tolerance=tolerance)
+                for target in targets
+            ]
             votes = [SparseVote(family, [point.solution.votes for point in path], x_train) for path in paths]
             for errors, part, z in zip((validation, test), others, x_others, strict=True):
                 winner = winners(np.stack([vote(z) for vote in votes], axis=-1))  # one column for each pair

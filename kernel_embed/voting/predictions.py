@@ -1,15 +1,13 @@
 r"""Predictions of a fitted vote: labels ±1, the sparse sum of kernel functions, winners and probabilities.
 
-Probabilities need one inverse temperature a, fitted on held-out votes:
+With :math:`f_0 = 0` and :math:`f_1 = f` for two classes, probabilities need one inverse temperature a, fitted on
+held-out votes:
 
-.. math::  p(c \mid x) = \frac{\exp a f_c(x)}{\sum_{c'} \exp a f_{c'}(x)} ,
+.. math::  p(c \mid x) = \frac{\exp a f_c(x)}{\sum_{c'} \exp a f_{c'}(x)} .
 
-with :math:`f_0 = 0` and :math:`f_1 = f` for two classes. Without an offset the most probable class is always the one
-that wins the vote. Each label counts as :math:`1 - \varepsilon` of its class and :math:`\varepsilon` spread over all,
-:math:`\varepsilon = 1 / (m + 2)`, after Platt, so that votes that separate the classes keep a finite :math:`a`.
-
-:class:`kernel_embed.objectives.SoftmaxCalibration` is for decision probabilities: it has class offsets, which can
-change the winner, and flattens values far outside [0, 1], where most votes are.
+Without an offset the most probable class is always the one that wins the vote. Each label counts as
+:math:`1 - \varepsilon` of its class and :math:`\varepsilon` spread over all, :math:`\varepsilon = 1 / (m + 2)`, after
+Platt, so that votes that separate the classes keep a finite :math:`a`.
 """
 
 from __future__ import annotations

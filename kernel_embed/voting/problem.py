@@ -10,19 +10,16 @@ vote minimizes
 
 .. math::  \max_u \sum_i u_i \quad\text{s.t.}\quad 0 \le u_i \le \tfrac1m, \quad |h_{k,j}^\top u| \le \Lambda_k .
 
-Any :math:`\alpha` bounds the optimum from above and any feasible :math:`u` from below. Dividing any
-:math:`u \in [0, 1/m]^m` by :math:`\max(1, \max_{k,j} |h_{k,j}^\top u| / \Lambda_k)` makes it feasible, so every solver
-can bound its distance from the optimum: the gap.
+Dividing any :math:`u \in [0, 1/m]^m` by :math:`\max(1, \max_{k,j} |h_{k,j}^\top u| / \Lambda_k)` makes it feasible, so
+every solver can bound its distance from the optimum: the gap.
 
-The elastic penalty is a hybrid of norms that the paper does not treat. It adds the squares of the costs
-:math:`\Lambda_k |\alpha_{k,j}|`:
+The elastic penalty, which the paper does not treat, adds the squares of the costs :math:`\Lambda_k |\alpha_{k,j}|`:
 
 .. math::  F_\mu(\alpha) = F(\alpha) + \frac\mu2 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2 , \qquad
            \max_{0 \le u \le 1/m} \sum_i u_i
            - \frac1{2\mu} \sum_{k,j} \Big(\frac{|h_{k,j}^\top u|}{\Lambda_k} - 1\Big)_+^2 .
 
-In its dual every :math:`u` in the box is feasible, and so is every :math:`tu`, :math:`0 \le t \le 1`.
-:func:`dual_bound` takes the best :math:`t`; for :math:`\mu \to 0` it is the division above.
+In its dual every :math:`tu`, :math:`0 \le t \le 1`, is feasible; :func:`dual_bound` takes the best :math:`t`.
 """
 
 from __future__ import annotations
@@ -44,19 +41,7 @@ TOLERANCE = 1e-7
 
 @dataclasses.dataclass(frozen=True)
 class Votes:
-    """The non-zero coefficients: ``weight[t]`` is α of the function K_{kernel[t]}(·, x_{point[t]}).
-
-    Attributes:
-        kernel: k of each vote.
-        point: j of each vote.
-        weight: α of each vote.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed.voting import Votes
-        >>> len(Votes(np.array([0, 1]), np.array([3, 3]), np.array([0.5, -0.2])))
-        2
-    """
+    """The non-zero coefficients: ``weight[t]`` is α of the function K_{kernel[t]}(·, x_{point[t]})."""
 
     kernel: NDArray[np.int64]
     point: NDArray[np.int64]
@@ -91,7 +76,7 @@ class VoteProblem:
 
     Example:
         >>> import numpy as np
-        >>> problem = VoteProblem([np.array([[1.0, 0.0], [0.0, 1.0]])], np.array([1.0, -1.0]))
+        >>> problem = VoteProblem([np.eye(2)], np.array([1.0, -1.0]))
         >>> votes = Votes(np.array([0, 0]), np.array([0, 1]), np.array([1.0, -1.0]))
         >>> problem.objective(votes, np.array([0.1]))
         0.2
@@ -109,8 +94,10 @@ class VoteProblem:
                 raise ValueError(f"Gram {k} must have {self.m} rows, one per label; its shape is {K.shape}.")
             if not np.isfinite(K).all():
                 raise ValueError(f"Gram {k} has NaN or infinite values. Check the kernel.")
-        # One base function per row, so that memory is read in order.
-        self._functions = [K if _is_symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
+        # One base function per row, so that memory is read in order; a symmetric K is not copied.
+        self._functions = [
+            K if np.array_equal(K, K.T) and K.flags.c_contiguous else np.ascontiguousarray(K.T) for K in self.grams
+        ]
 
     def with_labels(self, y: Array) -> VoteProblem:
         """The same points with other labels; the Gram matrices are shared.
@@ -159,17 +146,12 @@ class VoteProblem:
         return float(loss + costs.sum() + 0.5 * self.elastic * (costs**2).sum())
 
 
-def _is_symmetric(K: Array) -> bool:
-    return K.shape[0] == K.shape[1] and K.flags.c_contiguous and bool((K == K.T).all())
-
-
 def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
     r"""The best lower bound along tu: :math:`\max_{t \le 1} t \sum_i u_i - \frac1{2\mu} \sum_j (t v_j - 1)_+^2`.
 
     ``total`` is :math:`\sum_i u_i` and ``violations`` are :math:`v_j = |h_j^\top u| / \Lambda_j`; those of at most 1
-    may be left out. The maximum is where :math:`\mu \sum_i u_i = \sum_j v_j (t v_j - 1)_+`; with the J largest
-    :math:`v_j` counted, :math:`t = (\mu \sum_i u_i + \sum_{j \le J} v_j) / \sum_{j \le J} v_j^2`, the least of which is
-    the maximum.
+    may be left out. With the J largest :math:`v_j` counted, the slope is zero at
+    :math:`t = (\mu \sum_i u_i + \sum_{j \le J} v_j) / \sum_{j \le J} v_j^2`, the least of which is the maximum.
     """
     v = -np.sort(-violations[violations > 1.0])
     if not len(v):
@@ -183,10 +165,9 @@ def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
 def _check_signs(y: Array) -> Array:
     y = check_array(y, "y")
     if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
-        values = np.unique(y)
-        shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
+        shown = ", ".join(f"{value:g}" for value in np.unique(y)[:5])
         raise ValueError(
-            f"y must be a vector of labels −1 and +1; it has shape {y.shape} and values {shown}. "
+            f"y must be a vector of labels −1 and +1; it has shape {y.shape} and values such as {shown}. "
             "VotedKernelClassifier accepts labels of any kind."
         )
     return y
@@ -213,7 +194,7 @@ def check_penalties(penalties: Array, num_kernels: int) -> Array:
     bad = np.flatnonzero(~(np.isfinite(penalties) & (penalties > 0)))
     if len(bad):
         raise ValueError(
-            f"Every penalty Λ_k = λ r_k + β must be positive and finite, or the coefficients of eq. (1) are not "
-            f"bounded; it is {penalties[bad[0]]:g} for kernel {bad[0]}. Raise beta, or lam if the complexity is not 0."
+            f"Every penalty Λ_k = λ r_k + β must be positive and finite, or the votes are not bounded; it is "
+            f"{penalties[bad[0]]:g} for kernel {bad[0]}. Raise beta, or lam if the complexity is not 0."
         )
     return penalties

@@ -1,12 +1,10 @@
 r"""Solvers of eq. (1): linear programming by column generation, and coordinate descent.
 
-**Column generation.** The dual of eq. (1) has one boxed variable per point and one constraint per base function, pm in
-all, of which only those with a vote matter at the optimum. So a restricted program (:mod:`kernel_embed.voting.program`)
-is solved repeatedly: its solution prices all base functions with one matrix product per kernel, the most violated
-constraints :math:`|h_{k,j}^\top u| > \Lambda_k` are added, and the simplex method continues from its basis. The
-multipliers of the constraints are the :math:`\alpha_{k,j}`. It stops when the gap between F(α) and the scaled dual
-point is small, independently of the status of the linear program. Of several solves, each starts from the nearest
-earlier ones: those whose α and u have the smallest gap under its penalties.
+**Column generation.** The dual of eq. (1) has one boxed variable per point and one constraint per base function, of
+which only those with a vote matter at the optimum. A restricted program (:mod:`kernel_embed.voting.program`) is solved
+repeatedly: its solution prices all base functions with one matrix product per kernel, the most violated constraints
+:math:`|h_{k,j}^\top u| > \Lambda_k` are added, and the simplex method continues from its basis. The multipliers of the
+constraints are the :math:`\alpha_{k,j}`. It stops when the gap between F(α) and the scaled dual point is small.
 
 **Coordinate descent**: see :mod:`kernel_embed.voting.descent`.
 """
@@ -34,7 +32,7 @@ class Solution:
     """A vote with its duality gap.
 
     Attributes:
-        votes: the non-zero coefficients α.
+        votes: the non-zero coefficients α; ``weight[t]`` is that of point ``point[t]`` and kernel ``kernel[t]``.
         penalties: Λ_k, one per kernel.
         objective: F(α) of eq. (1), an upper bound of the optimum.
         bound: the value of the feasible dual point, a lower bound.
@@ -43,11 +41,11 @@ class Solution:
         converged: whether the gap is within the tolerance.
 
     Example:
-        >>> import numpy as np, kernel_embed as ke
-        >>> x = np.random.default_rng(0).normal(size=(30, 2))
-        >>> point, = ke.voting.vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
-        >>> point.solution.bound <= point.solution.objective, point.solution.gap < 1e-6
-        (True, True)
+        >>> import numpy as np
+        >>> problem = VoteProblem([np.eye(2)], np.array([1.0, -1.0]))
+        >>> solution = ColumnGeneration().solve(problem, np.array([0.1]))
+        >>> solution.votes.weight, round(solution.objective, 6), round(solution.gap, 6)
+        (array([ 1., -1.]), 0.2, 0.0)
     """
 
     votes: Votes
@@ -60,7 +58,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """The largest possible distance of F from the optimum, objective − bound, never negative."""
+        """objective − bound, the largest possible distance from the optimum, never negative."""
         return max(0.0, self.objective - self.bound)
 
 
@@ -109,32 +107,28 @@ class FinishedSolve:
 
 
 @dataclasses.dataclass(frozen=True)
-class _RoundLimited(VoteSolver):
-    """A solver in rounds.
+class ColumnGeneration(VoteSolver):
+    """Linear programming by column generation, with HiGHS.
 
     Args:
         max_rounds: the most pricing rounds, at least 1.
+
+    Raises:
+        ValueError: if ``max_rounds`` is below 1.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(40, 2))
+        >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
+        >>> solution = ColumnGeneration().solve(problem, np.array([0.01]), tolerance=1e-8)
+        >>> solution.converged, len(solution.votes)
+        (True, 3)
     """
 
     max_rounds: int = 1000
 
     def __post_init__(self) -> None:
         check_count("max_rounds", self.max_rounds)
-
-
-@dataclasses.dataclass(frozen=True)
-class ColumnGeneration(_RoundLimited):
-    """Linear programming by column generation, with HiGHS.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed.voting import VoteProblem
-        >>> x = np.random.default_rng(0).normal(size=(40, 2))
-        >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
-        >>> solution = ColumnGeneration().solve(problem, np.array([0.01]), tolerance=1e-8)
-        >>> solution.converged, solution.gap < 1e-8, len(solution.votes) < 10
-        (True, True, True)
-    """
 
     def solve(
         self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
@@ -208,20 +202,27 @@ def _first_program(
 
 
 @dataclasses.dataclass(frozen=True)
-class CoordinateDescent(_RoundLimited):
+class CoordinateDescent(VoteSolver):
     """Coordinate descent (Appendix C), which stores only the base functions that vote.
+
+    Args:
+        max_rounds: the most pricing rounds, at least 1.
+
+    Raises:
+        ValueError: if ``max_rounds`` is below 1.
 
     Example:
         >>> import numpy as np
-        >>> from kernel_embed.voting import VoteProblem
         >>> x = np.random.default_rng(0).normal(size=(40, 2))
         >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
-        >>> solution = CoordinateDescent().solve(problem, np.array([0.01]))
-        >>> solution.converged, solution.gap < 1e-7
-        (True, True)
+        >>> CoordinateDescent().solve(problem, np.array([0.01])).converged
+        True
     """
 
     max_rounds: int = 2000
+
+    def __post_init__(self) -> None:
+        check_count("max_rounds", self.max_rounds)
 
     def solve(
         self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
@@ -249,8 +250,8 @@ class CoordinateDescent(_RoundLimited):
             elastic: μ, the weight of the squares.
 
         Returns:
-            The finished search; its ``weights`` map the names of base functions with a vote to their coefficients, and
-            it has ``objective``, ``bound``, ``gap``, ``num_rounds`` and ``converged``.
+            The finished search, with ``objective``, ``bound``, ``gap``, ``num_rounds``, ``converged`` and ``weights``,
+            the coefficients of the base functions that vote by their names.
 
         Example:
             >>> import numpy as np

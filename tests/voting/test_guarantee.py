@@ -177,7 +177,7 @@ def test_votes_that_the_local_complexity_does_not_count_are_counted(sample):
     assert vote.rules_ == ["local"] * 3
     counted = 0
     for k in range(3):
-        K = vote.family_.gram(k, x, x)
+        K = vote.family_.grams(x, x)[k]
         used = np.flatnonzero(vote.vote_.weights[k])
         counted += sum(float((K[:, vote.support_[j]] ** 2).mean()) > 0.5 for j in used)
     result = vote.guarantee(theorem=2)
