@@ -6,9 +6,8 @@ from .conditional import conditional_independence_test, conditional_two_sample_t
 from .differences import ColumnDifference, Differences
 from .independence import independence_test
 from .kernel_choice import AverageKernel, HasKernelDraws, KernelChoice
-from .linear_time import LinearTimeTwoSampleTest
 from .result import KernelTestResult, SamplesTestResult
-from .samples import k_sample_test, two_sample_test
+from .samples import LinearTimeTwoSampleTest, k_sample_test, two_sample_test
 from .transform_test import ConditionalTestResult, Diagnosis, LevelWarning
 
 __all__ = [

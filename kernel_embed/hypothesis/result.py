@@ -1,15 +1,12 @@
 r"""Results of tests, and one exact p-value from the statistics of several kernels.
 
 Let :math:`T_{jb}` be the statistic of kernel j under relabeling b, with b = 0 as observed. Under the null hypothesis
-the columns are exchangeable, and so are the values of any function that treats all columns alike. The null distribution
-of each kernel is close to a gamma distribution whose mean m_j and variance v_j follow from the Gram matrix without its
-labels. With :math:`a_j = m_j^2 / v_j` the square root of the statistic is nearly normal, which puts all kernels on one
-scale:
+the columns are exchangeable. The null distribution of each kernel is close to a gamma distribution whose mean m_j and
+variance v_j follow from the Gram matrix without its labels. With :math:`a_j = m_j^2 / v_j` the square root of the
+statistic is nearly normal, which puts all kernels on one scale:
 
 .. math::  z_{jb} = 2 \sqrt{a_j} \Big( \sqrt{T_{jb} / m_j} - 1 + \frac1{8 a_j} \Big), \qquad
            S_b = \max_j z_{jb}, \qquad p = \frac{1 + \#\{b \ge 1 : S_b \ge S_0\}}{1 + B} .
-
-Without the root, kernels of long lengthscale, whose null distributions are skewed, would dominate the maximum.
 
 For a single kernel the gamma distribution itself gives an approximate p-value without permutations.
 """
@@ -34,8 +31,8 @@ if TYPE_CHECKING:
     from .differences import Differences
 
 Null = Literal["permutation", "gamma"]  # how the null distribution is found
-TestedKernel: TypeAlias = Kernel | tuple[Kernel, Kernel]
-"""The kernel of a test of samples, or the kernels of x and of y."""
+TestedKernel: TypeAlias = Kernel | tuple[Kernel, ...]
+"""The kernel of a test of samples, or the kernels of x and of y; empty for a test with features of its own."""
 Result = TypeVar("Result", bound="KernelTestResult")
 MAX_POINTS = 2000  # the most points at which the difference of two samples is evaluated by default
 ROUNDING = 1e-12
@@ -51,7 +48,8 @@ class KernelTestResult:
         test: the name of the test.
         statistic: its value on the data; with several kernels the largest of their standardized statistics.
         pvalue: by permutations (1 + #{T_b ≥ T}) / (1 + B), never below 1 / (1 + B).
-        kernel: the kernel with the largest standardized statistic; a pair (of x, of y) in tests of independence.
+        kernel: the kernel with the largest standardized statistic; a pair (of x, of y) in tests of independence, empty
+            where features take their place.
         null: the statistic under the null hypothesis, ``(B,)``: permuted, or drawn from the approximation.
         kernels: all kernels (or pairs) of the test.
         statistics: the statistic of each by its definition, ``(J,)``.

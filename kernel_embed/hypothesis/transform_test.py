@@ -15,16 +15,13 @@ z (:mod:`.smoothers`).
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..kernels import FeatureKernel
-from .conditioning_set import KINDS, MAX_TIES, NUM_COSINES, NUM_SHAPES, ConditionalFeatures, ConditioningSet, cosines
+from .conditioning_set import KINDS, MAX_TIES, ConditionalFeatures, ConditioningSet, cosines
 from .result import KernelTestResult, NullScale, by_permutations, gamma_pvalue
 from .smoothers import block_size, is_grouped, local_permutations
 
@@ -33,8 +30,6 @@ ROWS_PER_COLUMN = 5  # rows for each column of z, and for the constant, below wh
 NEARLY_ALL = 0.9  # the explained share of x and y above which the residuals may be the error of the regressions
 DEPENDENT = 0.001  # the p-value below which transforms count as dependent on z
 MAX_ORDER = 8.0  # the largest k·l: products of two fast cosines add mostly noise and time
-COUNTS = {"residual": 0, "shape": NUM_SHAPES, "ranks": NUM_COSINES, "transform": NUM_COSINES}
-"""The number of cosines of each kind."""
 
 
 class Statistic(NamedTuple):
@@ -55,7 +50,6 @@ class LevelWarning(UserWarning):
     """The level of a conditional test may not hold on these data.
 
     Example:
-        >>> from kernel_embed.hypothesis import LevelWarning
         >>> issubclass(LevelWarning, UserWarning)
         True
     """
@@ -102,26 +96,6 @@ class ConditionalTestResult(KernelTestResult):
         return "\n".join([line, *(f"warning: {text}" for text in self.warnings)])
 
 
-class WeightedCosines(torch.nn.Module):
-    """k^{−½}-weighted cosines of numbers in [0, 1]; with a count of 0, the numbers themselves."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = count
-
-    def forward(self, u: Tensor) -> Tensor:
-        """The features of ``u`` ``(n, 1)``."""
-        if not self.count:
-            return u
-        k = torch.arange(1, self.count + 1, dtype=u.dtype, device=u.device)
-        return cosines(u.squeeze(-1), self.count) * k.rsqrt()
-
-
-@functools.cache
-def _kernel(kind: str) -> Kernel:
-    return FeatureKernel(WeightedCosines(COUNTS[kind]))
-
-
 def transform_test(
     x: ConditionalFeatures,
     y: ConditionalFeatures,
@@ -146,7 +120,7 @@ def transform_test(
     return decision.result(
         ConditionalTestResult,
         "conditional independence test",
-        tuple((_kernel(s.kind), _kernel(s.kind)) for s in used),
+        ((),) * len(used),
         str(used[decision.best]),
         sizes=(n,),
         names=tuple(map(str, used)),
@@ -158,13 +132,9 @@ def transform_test(
 
 @torch.inference_mode()
 def statistics(
-    x: ConditionalFeatures,
-    y: ConditionalFeatures,
-    z: ConditioningSet,
-    used: tuple[Statistic, ...],
-    num_permutations: int,
-    generator: torch.Generator,
-) -> Tensor:
+    x: ConditionalFeatures, y: ConditionalFeatures, z: ConditioningSet, used: tuple[Statistic, ...],
+    num_permutations: int, generator: torch.Generator,
+) -> Tensor:  # fmt: skip
     """T ``(J, 1 + B)``, the observed pairing first."""
     n, p = z.points.shape
     size = block_size(n, p, min(x.freedom, y.freedom))
@@ -226,21 +196,21 @@ def level_warnings(diagnostics: dict[str, Diagnosis], z: ConditioningSet, determ
     """Reasons why the level may not hold; first one for each ``determined`` variable."""
     n, p = z.points.shape
     messages = [
-        f"{name} is a function of z on these rows, so it has no residual that could depend on anything. "
-        f"The p-value is 1. Remove {name} from the test, or the columns of z that determine it."
+        f"{name} is a function of z on these rows, so that nothing depends on it given z: the p-value is 1. Remove "
+        f"{name} from the test, or the columns of z that determine it."
         for name in determined
     ]
     if is_grouped(z.points):  # permutations among equal z need no regression
         return tuple(messages)
     if n < ROWS_PER_COLUMN * (p + 1):
         messages.append(
-            f"{n} rows are few for {p} columns and categories of z: the effect of z on x and y cannot be learned, and "
-            "may appear as dependence. Use fewer columns of z, or more rows."
+            f"{n} rows are few for {p} columns and categories of z: its effect on x and y cannot be learned, and may "
+            "appear as dependence. Use fewer columns of z, or more rows."
         )
     if not determined and all(d.explained > NEARLY_ALL for d in diagnostics.values()):
         messages.append(
-            f"z explains more than {NEARLY_ALL:.0%} of both x and y: the residuals may be errors of the regressions, "
-            "which x and y share, and cause a small p-value. Use more rows, or check if x and y are functions of z."
+            f"z explains more than {NEARLY_ALL:.0%} of both x and y: errors of the regressions, which x and y share, "
+            "may cause a small p-value. Use more rows, or check if x and y are functions of z."
         )
     if not determined and all(d.independent <= DEPENDENT for d in diagnostics.values()):
         messages.append(

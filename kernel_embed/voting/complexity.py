@@ -137,31 +137,10 @@ def complexities(
     num_draws: int = 500,
     seed: int | None = 0,
 ) -> Complexities:
-    """r_k of every kernel on the points ``x``.
+    """r_k of every kernel on the points ``x``, by the rule ``choice`` or one number per kernel.
 
-    If a Gram matrix shows that its kernel is not positive semidefinite, Massart's lemma replaces Lemma 3 and the local
-    bound. Of these two, the smaller one is used.
-
-    Args:
-        kernels: GPyTorch kernels or callables; ``None`` for polynomials of degree 1 to 10.
-        x: the sample.
-        choice: ``"trace"``, ``"dimension"``, ``"local"`` or ``"monte_carlo"``, or one number per kernel.
-        grams: the Gram matrices on ``x`` if they are already computed.
-        radius: r of the local complexity; by default the fixed point of each kernel.
-        num_draws: of the Monte Carlo estimate.
-        seed: of its draws.
-
-    Returns:
-        ``values``, r_k; ``rules``, the rule of each; and ``radii``, which are finite for local complexities.
-
-    Raises:
-        ValueError: if the choice is neither a known name nor one number for each kernel.
-
-    Example:
-        >>> from kernel_embed.voting import polynomial_kernels
-        >>> kernels = [*polynomial_kernels([1]), lambda x, z: np.abs(x - z.T)]
-        >>> complexities(kernels, np.array([[0.0], [1.0], [2.0]]), "trace").rules
-        ['Lemma 3', 'Massart']
+    Where a Gram matrix shows that its kernel is not positive semidefinite, Massart's lemma replaces Lemma 3 and the
+    local bound. Of these two, the smaller one is used.
     """
     family = KernelFamily.of(kernels)
     if not isinstance(choice, str):

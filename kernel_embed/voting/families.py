@@ -8,8 +8,7 @@ matrix product and use repeated squaring, three times as fast as one product and
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -97,29 +96,24 @@ def check_not_empty(name: str, values: Sequence[T]) -> Sequence[T]:
 
 
 class KernelFamily:
-    """A list of kernels that are evaluated together and checked.
-
-    Args:
-        kernels: GPyTorch kernels, which are copied and made float64, or callables ``(x, z) -> matrix``.
-
-    Raises:
-        TypeError: if ``kernels`` is neither a kernel nor a list of kernels.
-        ValueError: if the list is empty.
-
-    Example:
-        >>> family = KernelFamily([*polynomial_kernels([1, 2]), lambda x, z: -np.abs(x - z.T)])
-        >>> x = np.array([[0.0], [2.0]])
-        >>> [K[1].tolist() for K in family.grams(x, x)]
-        [[1.0, 5.0], [1.0, 25.0], [-2.0, -0.0]]
-    """
+    """GPyTorch kernels, copied and made float64, or callables ``(x, z) -> matrix``, evaluated together and checked."""
 
     def __init__(self, kernels: KernelLike | Sequence[KernelLike]) -> None:
         sequence = [kernels] if callable(kernels) else kernels
         if not isinstance(sequence, Sequence) or isinstance(sequence, str):
             raise TypeError(f"kernels must be a kernel or a list of kernels, or None for the default, not {kernels!r}.")
-        self.kernels: list[KernelLike] = [_copied(k, kernel) for k, kernel in enumerate(sequence)]
-        if not self.kernels:
+        if not sequence:
             raise ValueError("kernels is an empty list. Give at least one, or None for the default.")
+        for k, kernel in enumerate(sequence):
+            name = type(kernel).__name__
+            if not callable(kernel):
+                raise TypeError(f"Kernel {k} must be a GPyTorch kernel or a callable of x and z, not a {name}.")
+            if isinstance(kernel, Kernel) and kernel.batch_shape:
+                raise ValueError(
+                    f"Kernel {k} ({name}) has batch_shape {tuple(kernel.batch_shape)}. Give each kernel of the batch "
+                    "as an entry of the list."
+                )
+        self.kernels = [copy.deepcopy(k).double() if isinstance(k, Kernel) else k for k in sequence]
 
     @classmethod
     def of(cls, kernels: Kernels) -> KernelFamily:
@@ -155,79 +149,52 @@ class KernelFamily:
         return points
 
     def grams(self, x: Points, z: Points) -> list[Array]:
-        """The matrices K_k(x_i, z_j), one per kernel, as float64 arrays.
-
-        Raises:
-            MemoryError: if the Gram matrices do not fit.
-        """
+        """The matrices K_k(x_i, z_j), one per kernel, as float64 arrays."""
         check_memory(len(x), None, len(self), MEMORY_REMEDY, len(z), matrices=1)
-        matrices = GramMatrices(self, x, z)
-        return [matrices(k) for k in range(len(self))]
+        return list(self.matrices(x, z))
+
+    def matrices(self, x: Points, z: Points, columns: Sequence[NDArray[np.int64]] | None = None) -> Iterator[Array]:
+        """The matrices one after the other, checked; that of kernel k only for the points ``columns[k]`` of z."""
+        products: Array | None = None  # xᵀz, for all polynomial kernels
+        tensors: tuple[Tensor, Tensor] | None = None  # for all others of GPyTorch; copies, arrays may be read-only
+        for k, kernel in enumerate(self.kernels):
+            at = slice(None) if columns is None else columns[k]
+            if columns is not None and not len(columns[k]):  # not evaluated
+                yield np.zeros((len(x), 0))
+                continue
+            if not isinstance(kernel, Kernel):
+                try:
+                    K = _as_matrix(kernel(x, z[at]))
+                except TypeError as error:
+                    raise TypeError(
+                        f"{kernel!r} is not a function of x and z that returns a matrix: {error}."
+                    ) from error
+            elif degree(kernel) is not None and kernel.active_dims is None:
+                if products is None:
+                    products = np.asarray(x, dtype=np.float64) @ np.asarray(z, dtype=np.float64).T
+                K = _power(products[:, at] + kernel.offset.item(), int(kernel.power))
+            else:
+                if tensors is None:
+                    tensors = torch.tensor(x, dtype=torch.float64), torch.tensor(z, dtype=torch.float64)
+                with torch.no_grad():
+                    K = _as_matrix(gram(kernel, tensors[0], None if z is x and columns is None else tensors[1][at]))
+            shape = (len(x), len(z) if columns is None else len(columns[k]))
+            if K.shape != shape:
+                raise ValueError(
+                    f"Kernel {k} ({_name(kernel)}) returned a matrix of shape {K.shape} in place of {shape}: "
+                    "one row per point of x and one column per point of z."
+                )
+            # A finite sum implies finite entries and is cheaper to check.
+            if not np.isfinite(K.sum()) and not np.isfinite(K).all():
+                raise ValueError(
+                    f"Kernel {k} ({_name(kernel)}) returned NaN or infinite values. Check its parameters, or scale "
+                    "the features: high powers of large numbers overflow."
+                )
+            yield K
 
 
 Kernels: TypeAlias = KernelFamily | Sequence[KernelLike] | None
 """The kernels of a vote; ``None`` for the polynomials of degree 1 to 10."""
-
-
-def _copied(k: int, kernel: KernelLike) -> KernelLike:
-    """A float64 copy of a GPyTorch kernel, a callable itself."""
-    if not callable(kernel):  # kernels of GPyTorch are callable, too
-        name = type(kernel).__name__
-        raise TypeError(f"Kernel {k} must be a GPyTorch kernel or a callable of x and z, not a {name}.")
-    if not isinstance(kernel, Kernel):
-        return kernel
-    if kernel.batch_shape:
-        raise ValueError(
-            f"Kernel {k} ({type(kernel).__name__}) has batch_shape {tuple(kernel.batch_shape)}. Give each kernel "
-            "of the batch as an entry of the list."
-        )
-    return copy.deepcopy(kernel).double()
-
-
-class GramMatrices:
-    """The matrices of a family on points (x, z), which share products and tensors."""
-
-    def __init__(self, family: KernelFamily, x: Points, z: Points) -> None:
-        self.kernels, self.x, self.z = family.kernels, x, z
-
-    def __call__(self, k: int, columns: NDArray[np.int64] | None = None) -> Array:
-        """The matrix of kernel ``k``, or these columns of it, with its shape and values checked."""
-        kernel, at = self.kernels[k], slice(None) if columns is None else columns
-        if not isinstance(kernel, Kernel):
-            try:
-                matrix = _as_matrix(kernel(self.x, self.z[at]))
-            except TypeError as error:
-                raise TypeError(f"{kernel!r} is not a function of x and z that returns a matrix: {error}.") from error
-        elif degree(kernel) is not None and kernel.active_dims is None:
-            matrix = _power(self._products[:, at] + kernel.offset.item(), int(kernel.power))
-        else:
-            x, z = self._tensors
-            with torch.no_grad():
-                matrix = _as_matrix(gram(kernel, x, None if z is x and columns is None else z[at]))
-        shape = (len(self.x), len(self.z) if columns is None else len(columns))
-        if matrix.shape != shape:
-            raise ValueError(
-                f"Kernel {k} ({_name(kernel)}) returned a matrix of shape {matrix.shape} in place of {shape}: "
-                "one row per point of x and one column per point of z."
-            )
-        # A finite sum implies finite entries and is cheaper to check.
-        if not np.isfinite(matrix.sum()) and not np.isfinite(matrix).all():
-            raise ValueError(
-                f"Kernel {k} ({_name(kernel)}) returned NaN or infinite values. Check its parameters, or scale the "
-                "features: high powers of large numbers overflow."
-            )
-        return matrix
-
-    @functools.cached_property
-    def _products(self) -> Array:
-        products: Array = np.asarray(self.x, dtype=np.float64) @ np.asarray(self.z, dtype=np.float64).T
-        return products
-
-    @functools.cached_property
-    def _tensors(self) -> tuple[Tensor, Tensor]:
-        """x and z, the same tensor if x is z; copies, because arrays may be read-only."""
-        x = torch.tensor(self.x, dtype=torch.float64)
-        return x, x if self.z is self.x else torch.tensor(self.z, dtype=torch.float64)
 
 
 def degree(kernel: KernelLike) -> int | None:

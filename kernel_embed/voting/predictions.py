@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..softmax import SoftmaxScaling
 from ..validation import check_dense
-from .families import Array, GramMatrices, KernelFamily, Points
+from .families import Array, KernelFamily, Points
 from .problem import Votes
 
 BATCH_SIZE = 4096  # points evaluated at a time, so that memory does not grow with the number of predictions
@@ -56,24 +56,7 @@ def winners(f: Array) -> NDArray[np.int64]:
 
 
 class SparseVote:
-    """f(x) = Σ α_{k,j} K_k(x, x_j) for one or more sets of votes on the same points.
-
-    Args:
-        family: the kernels.
-        votes: one set of votes per output.
-        x: the points the votes refer to; only those with votes are kept.
-
-    Raises:
-        ValueError: if a vote belongs to a point that ``x`` does not have.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed.voting import KernelFamily, SparseVote, Votes, polynomial_kernels
-        >>> votes = Votes(np.array([1]), np.array([2]), np.array([0.5]))
-        >>> f = SparseVote(KernelFamily(polynomial_kernels([1, 2])), [votes], np.array([[0.0], [1.0], [2.0]]))
-        >>> f(np.array([[1.0]])).tolist(), f.points.tolist(), f.support.tolist()
-        ([[4.5]], [[2.0]], [2])
-    """
+    """f(x) = Σ α_{k,j} K_k(x, x_j) for one or more sets of votes on the points ``x``; only those that vote are kept."""
 
     def __init__(self, family: KernelFamily, votes: Sequence[Votes], x: Points) -> None:
         self.family = family
@@ -91,12 +74,12 @@ class SparseVote:
         """f at every point of x, shape (n, number of outputs)."""
         x = self.family.points(x)
         f = np.zeros((len(x), self.weights.shape[2]))
+        columns = [np.flatnonzero(weights.any(axis=1)) for weights in self.weights]
         for start in range(0, len(x), BATCH_SIZE):
-            matrices = GramMatrices(self.family, x[start : start + BATCH_SIZE], self.points)
-            for k, weights in enumerate(self.weights):
-                columns = np.flatnonzero(weights.any(axis=1))
-                if len(columns):
-                    f[start : start + BATCH_SIZE] += matrices(k, columns) @ weights[columns]
+            part = slice(start, start + BATCH_SIZE)
+            matrices = self.family.matrices(x[part], self.points, columns)
+            for K, weights, own in zip(matrices, self.weights, columns, strict=True):
+                f[part] += K @ weights[own]
         return f
 
 

@@ -146,9 +146,8 @@ def _l2_svm(
     for i, (train, *others) in enumerate(rotations(random_folds(len(x), num_folds, seed))):
         scaler.fit(x[train])
         x_train, *x_others = (np.asarray(scaler.transform(x[part])) for part in (train, *others))
-        for k in range(size):
-            K = family.gram(k, x_train, x_train)
-            K_others = [family.gram(k, part, x_train) for part in x_others]
+        matrices = [family.matrices(part, x_train) for part in (x_train, *x_others)]
+        for k, (K, *K_others) in enumerate(zip(*matrices, strict=True)):
             for c, cost in enumerate(costs):
                 # The cap on iterations only matters where C is so large that libsvm would run for hours.
                 svm = SVC(kernel="precomputed", C=cost, cache_size=1000, max_iter=20_000)
