@@ -231,7 +231,7 @@ def test_the_local_bound_lies_above_the_complexity_near_zero(sample, kernels, sh
 
 def test_trace_bound_in_loops(sample):
     x, _ = sample
-    K = KernelFamily(voting.polynomial_kernels([2])).gram(0, x, x)
+    K = KernelFamily(voting.polynomial_kernels([2])).grams(x, x)[0]
     diagonal = [(float(a @ a) + 1) ** 2 for a in x]
     expected = math.sqrt(max(diagonal)) * math.sqrt(sum(diagonal)) / len(x)
     assert voting.trace_bound(K) == pytest.approx(expected, rel=1e-12)
@@ -247,13 +247,13 @@ def test_feature_dimension_counts_monomials():
     # (xᵀz + 1)^k of n features has a Gram of exactly that rank.
     x = np.random.default_rng(0).normal(size=(40, 3))
     assert np.linalg.matrix_rank(
-        KernelFamily(voting.polynomial_kernels([2])).gram(0, x, x)
+        KernelFamily(voting.polynomial_kernels([2])).grams(x, x)[0]
     ) == voting.feature_dimension(3, 2)
 
 
 def test_local_bound_in_loops_and_its_limits(sample):
     x, _ = sample
-    K = KernelFamily(voting.gaussian_kernels([2.0])).gram(0, x, x)
+    K = KernelFamily(voting.gaussian_kernels([2.0])).grams(x, x)[0]
     values = [max(v, 0.0) for v in np.linalg.eigvals(K / len(x)).real]
     for radius in (1e-4, 1e-2, 1.0):
         expected = math.sqrt(2 / len(x) * sum(min(radius, v) for v in values))
