@@ -14,16 +14,12 @@ from typing import Any, Literal
 
 from .validation import check_share
 
-ROUNDING = 1e-9
-"""Values this close to a point of the grid count as that point."""
+ROUNDING = 1e-9  # values this close to a point of the grid count as that point
 
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """An upper bound on a risk, with its terms.
-
-    A *certificate* holds with probability ``confidence`` over i.i.d. samples, under ``conditions``. An *estimate* has
-    the same form, but a condition of the theorem fails; ``reasons`` lists which.
+    """An upper bound on a risk: a *certificate*, or an *estimate* of the same form where a condition fails.
 
     Attributes:
         empirical_risk: the term that is measured on rows.
@@ -33,8 +29,8 @@ class Bound:
         form: the name of the bound.
         loss: the loss whose expectation is bounded.
         conditions: what must hold for a certificate.
-        reasons: why the value is an estimate; empty for a certificate.
-        details: further quantities of this form. They are attributes, too: ``bound.rho`` is ``bound.details["rho"]``.
+        reasons: which conditions fail, so that the value is an estimate; empty for a certificate.
+        details: further quantities of this form, which are attributes too.
 
     Example:
         >>> bound = Bound(0.1, 0.2, 0.05, confidence=0.95, form="example", details={"rho": 0.5})
@@ -59,7 +55,7 @@ class Bound:
 
     @property
     def is_certificate(self) -> bool:
-        """Whether a theorem covers the value, under ``conditions``."""
+        """Whether a theorem covers the value."""
         return not self.reasons
 
     @property
@@ -69,23 +65,18 @@ class Bound:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the value is 1 or more, which any loss in [0, 1] satisfies."""
+        """Whether the value is 1 or more."""
         return self.value >= 1.0
 
     def __getattr__(self, name: str) -> Any:
-        details = self.__dict__.get("details", {})
-        if name in details:
-            return details[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        try:
+            return self.__dict__["details"][name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
 
 
 def round_up(value: float, first: float, ratio: float) -> tuple[float, int]:
-    """The smallest ``first``·``ratio``^j that is at least ``value``, and j ≥ 0.
-
-    Example:
-        >>> round_up(5.0, first=1.0, ratio=2.0), round_up(0.1, first=1.0, ratio=2.0)
-        ((8.0, 3), (1.0, 0))
-    """
+    """The smallest ``first``·``ratio``^j that is at least ``value``, and j ≥ 0."""
     j = max(0, math.ceil(math.log(max(value, 1e-300) / first, ratio) - ROUNDING))
     return max(first * ratio**j, value), j
 

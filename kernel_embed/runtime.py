@@ -24,13 +24,9 @@ except ImportError:  # pragma: no cover
     resource = None  # type: ignore[assignment]  # Windows has no such limits
 
 M = TypeVar("M")
-ProgressBar: TypeAlias = tqdm
-"""A bar of tqdm, or a :class:`ProgressLog`."""
-
-GROUP_FILES = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""The files with the limit of a container, for the two versions of control groups."""
-SMALL = 500
-"""Rows below which one thread is faster than several, which wait for each other."""
+ProgressBar: TypeAlias = tqdm  # or a ProgressLog
+GROUP_FILES = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")  # limits of a container
+SMALL = 500  # rows below which one thread is faster than several, which wait for each other
 _COLLECTED: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("collected", default=None)
 
 
@@ -60,16 +56,7 @@ def num_cpus() -> int:
 
 @contextlib.contextmanager
 def few_threads(num_rows: int) -> Iterator[None]:
-    """One thread for torch, NumPy and scikit-learn while matrices are small; restored on exit.
-
-    Example:
-        >>> before = torch.get_num_threads()
-        >>> with few_threads(100):
-        ...     torch.get_num_threads()
-        1
-        >>> torch.get_num_threads() == before
-        True
-    """
+    """One thread for torch, NumPy and scikit-learn while matrices are small; restored on exit."""
     import scipy.linalg  # noqa: F401  # its BLAS must be loaded to be limited; else the first result rounds differently
 
     before, few = torch.get_num_threads(), num_rows < SMALL
@@ -84,13 +71,7 @@ def few_threads(num_rows: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def enabled_gradients() -> Iterator[None]:
-    """Gradients inside, also under ``torch.no_grad()`` and ``torch.inference_mode()``; works as a decorator, too.
-
-    Example:
-        >>> with torch.inference_mode(), enabled_gradients():
-        ...     torch.ones(1, requires_grad=True).exp().requires_grad
-        True
-    """
+    """Gradients inside, also under ``torch.no_grad()`` and ``torch.inference_mode()``; works as a decorator, too."""
     with torch.inference_mode(False), torch.enable_grad():
         yield
 
@@ -101,10 +82,9 @@ def usable_for_gradients(value: M) -> M:
         return cast(M, value.clone()) if value.is_inference() else value
     if isinstance(value, torch.nn.Module):
         for part in value.modules():
-            for name, parameter in part._parameters.items():
-                if parameter is not None and parameter.is_inference():
-                    learned = parameter.requires_grad
-                    part._parameters[name] = torch.nn.Parameter(parameter.detach().clone(), requires_grad=learned)
+            for name, old in part._parameters.items():
+                if old is not None and old.is_inference():
+                    part._parameters[name] = torch.nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)
             for name, buffer in part._buffers.items():
                 part._buffers[name] = usable_for_gradients(buffer)
     return value
@@ -142,12 +122,7 @@ class ProgressLog:
 
 
 def progress_bar(total: int | None, description: str, show: bool | None = None, log: bool = False) -> ProgressBar:
-    """A tqdm bar; ``show=None`` shows it on a terminal or in a notebook, and with ``log`` prints lines elsewhere.
-
-    Example:
-        >>> with progress_bar(10, "sampling", show=False) as bar:
-        ...     _ = bar.update(3)
-    """
+    """A tqdm bar; ``show=None`` shows it on a terminal or in a notebook, and with ``log`` prints lines elsewhere."""
     if show is None:
         show = sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel.")
         if log and not show:

@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-NEWTON_STEPS = 50
-HALVINGS = 30
-DECREMENT = 1e-14
-"""Newton decrement below which one more full step is taken and the search ends."""
+NEWTON_STEPS, HALVINGS = 50, 30
+DECREMENT = 1e-14  # Newton decrement below which one more full step is taken and the search ends
 
 
 def log_softmax_(F: Array, axis: int) -> tuple[Array, Array]:
@@ -38,27 +36,13 @@ def log_softmax_(F: Array, axis: int) -> tuple[Array, Array]:
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxScaling:
-    """softmax(Σ_k a_k X_k + b) with scales a inside ``bounds``, for one problem or a batch; u = (a, b).
+    """softmax(Σ_k a_k X_k + b) with scales a inside ``bounds``, for one problem or a batch; u = (a, b)."""
 
-    Attributes:
-        X: the q scaled matrices, ``(*batch, q, m, n)``, classes before rows.
-        T: targets, ``(*batch, m, n)``.
-        share: s, the weights of the rows, ``(n,)``.
-        ridge: r, ``(*batch, q + m)``; of length q for a model without offsets.
-        center: u₀, to which the ridge pulls.
-        bounds: the smallest and the largest scale.
-
-    Example:
-        >>> X, T = np.array([[[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]]), np.array([[0.4, 0.6, 0.9], [0.6, 0.4, 0.1]])
-        >>> SoftmaxScaling(X, T, np.ones(3), np.full(3, 0.1)).minimize().round(2)
-        array([ 0.92, -0.14,  0.14])
-    """
-
-    X: Array
-    T: Array
-    share: Array
-    ridge: Array
-    center: Array | float = 0.0
+    X: Array  # the q scaled matrices, (*batch, q, m, n), classes before rows
+    T: Array  # targets, (*batch, m, n)
+    share: Array  # s, the weights of the rows, (n,)
+    ridge: Array  # r, (*batch, q + m); of length q for a model without offsets
+    center: Array | float = 0.0  # u₀, to which the ridge pulls
     bounds: tuple[float, float] = (0.0, math.inf)
 
     def minimize(self, start: Array | None = None) -> Array:
@@ -87,7 +71,7 @@ class SoftmaxScaling:
             u, value, gradient, hessian = self._search(u, value, free, step)
         return u
 
-    def _search(self, u: Array, value: Array, free: Array, step: Array) -> tuple[Array, Array, Array, Array]:
+    def _search(self, u: Array, value: Array, free: Array, step: Array) -> tuple[Array, ...]:
         """The next point with its value and derivatives: a full step, halved until the value falls."""
         size = np.ones_like(value)
         rounding = 4.0 * np.finfo(np.float64).eps * np.abs(value)
@@ -102,7 +86,7 @@ class SoftmaxScaling:
         return trial, *derivatives
 
     def derivatives(self, u: Array) -> tuple[Array, Array, Array]:
-        """Value, gradient and Hessian at u."""
+        """Value, gradient and Hessian."""
         *batch, q, m, n = self.X.shape
         has_offsets = u.shape[-1] > q
         flat = self.X.reshape(*batch, q, m * n)
@@ -110,10 +94,9 @@ class SoftmaxScaling:
         if has_offsets:
             F += u[..., q:, None]
         log_p, p = log_softmax_(F, -2)
-        shared, pull = self.share * p, self.ridge * (u - self.center)
-        value = -(self._shared_T * log_p).sum((-2, -1)) + 0.5 * (pull * (u - self.center)).sum(-1)
-        residual = shared - self._shared_T
-        gradient = pull
+        shared, shared_T, gradient = self.share * p, self._shared_T, self.ridge * (u - self.center)
+        value = -(shared_T * log_p).sum((-2, -1)) + 0.5 * (gradient * (u - self.center)).sum(-1)
+        residual = shared - shared_T
         gradient[..., :q] += (flat @ residual.reshape(*batch, m * n, 1))[..., 0]
         D = shared[..., None, :, :] * (self.X - (p[..., None, :, :] * self.X).sum(-2, keepdims=True))  # s ∂p/∂a
         hessian = self.ridge[..., None] * self._identity
@@ -133,8 +116,7 @@ class SoftmaxScaling:
 
     @functools.cached_property
     def _shared_T(self) -> Array:
-        shared: Array = self.share * self.T
-        return shared
+        return np.multiply(self.share, self.T)
 
     @functools.cached_property
     def _identity(self) -> Array:
@@ -144,14 +126,8 @@ class SoftmaxScaling:
 def softmax_regression(Z: Array, Y: Array, W: Array, ridge: float, start: Array, tolerance: float = 1e-7) -> Array:
     """B of F = ZB for several fits at once, with one ridge and weights of the rows that differ: ``(q, p, m)``.
 
-    Features ``Z`` are ``(n, p)``, labels ``Y`` ``(n, m)``, weights ``W`` ``(q, n)``: zero leaves a row out. The loss
-    has the weights themselves and ½ η ‖B‖². L-BFGS starts at ``start``, such as the solution for another ridge η, in
-    coordinates whose curvature is about one, and ends at a relative change of the loss of ``tolerance``.
-
-    Example:
-        >>> Z, Y = np.array([[-1.0], [1.0]]), np.eye(2)
-        >>> softmax_regression(Z, Y, np.ones((1, 2)), 1.0, np.zeros((1, 1, 2))).round(2) + 0.0
-        array([[[-0.52,  0.52]]])
+    Features ``Z`` are ``(n, p)``, labels ``Y`` ``(n, m)``, weights ``W`` ``(q, n)``: zero leaves a row out. L-BFGS
+    starts at ``start``, such as the solution for another ridge, in coordinates whose curvature is about one.
     """
     from scipy.linalg import solve_triangular  # loaded when used
     from scipy.optimize import minimize

@@ -24,12 +24,7 @@ RandomState: TypeAlias = int | np.random.RandomState | None
 
 
 def seed_of(random_state: RandomState) -> int | None:
-    """scikit-learn's ``random_state`` as an integer seed, drawn from a generator; ``None`` stays ``None``.
-
-    Example:
-        >>> seed_of(3), seed_of(None), seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
-        (3, None, True)
-    """
+    """scikit-learn's ``random_state`` as an integer seed, drawn from a generator; ``None`` stays ``None``."""
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     check_seed(random_state)
@@ -79,14 +74,7 @@ def group_numbers(groups: ArrayLike | None, n: int) -> Integers | None:
 
 
 def proportional_sample(y: NDArray[Any], size: int, seed: int = 0) -> Integers:
-    """About ``size`` random rows: of classes, each its share and at least one row; of numbers, any rows.
-
-    Example:
-        >>> y = np.array([0] * 90 + [1] * 9 + [2])
-        >>> rows = proportional_sample(y, 20)
-        >>> len(rows), sorted(set(y[rows].tolist()))
-        (21, [0, 1, 2])
-    """
+    """About ``size`` random rows: of classes, each its share and at least one row; of numbers, any rows."""
     if size >= len(y):
         return np.arange(len(y))
     generator = np.random.default_rng(seed)
@@ -100,28 +88,20 @@ def proportional_sample(y: NDArray[Any], size: int, seed: int = 0) -> Integers:
 
 
 def stratified_folds(
-    labels: Integers,
-    num_folds: int,
-    generator: np.random.Generator,
-    groups: Integers | None = None,
-    balanced: bool = False,
+    labels: Integers, folds: int, generator: np.random.Generator, groups: Integers | None = None, balanced: bool = False
 ) -> Integers:
     """A fold number for each row; every class is spread evenly, and all rows of a group are in one fold.
 
     Classes start in a random fold or, if ``balanced``, follow one another, so that folds differ by at most one row.
-
-    Example:
-        >>> stratified_folds(np.array([0, 0, 0, 1, 1, 1]), 3, np.random.default_rng(0)).tolist()
-        [1, 2, 0, 0, 2, 1]
     """
     if groups is not None:
         number, of_group = _majority_labels(labels, groups)
-        return stratified_folds(of_group, num_folds, generator, balanced=balanced)[number]
+        return stratified_folds(of_group, folds, generator, balanced=balanced)[number]
     fold, count = np.empty(len(labels), dtype=np.int64), 0
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
-        start = count if balanced else generator.integers(num_folds)
-        fold[rows] = (np.arange(len(rows)) + start) % num_folds
+        start = count if balanced else generator.integers(folds)
+        fold[rows] = (np.arange(len(rows)) + start) % folds
         count += len(rows)
     return fold
 
@@ -129,9 +109,8 @@ def stratified_folds(
 def random_folds(n: int, num_folds: int, seed: int | None = 0) -> list[Integers]:
     """A random partition of 0 … n − 1 into at least three parts of nearly equal size."""
     check_seed(seed)
-    if not 3 <= check_count("num_folds", num_folds) <= n:
-        need = "because training, validation and test need one fold each"
-        raise ValueError(f"num_folds must be between 3 and {n}, {need}, not {num_folds}.")
+    if not 3 <= check_count("num_folds", num_folds) <= n:  # training, validation and test need one fold each
+        raise ValueError(f"num_folds must be between 3 and {n}, the number of rows, not {num_folds}.")
     return [np.asarray(part) for part in np.array_split(np.random.default_rng(seed).permutation(n), num_folds)]
 
 
@@ -140,8 +119,8 @@ def check_partition(partition: Sequence[ArrayLike], n: int) -> list[Integers]:
     parts = [np.asarray(part) for part in partition]
     if len(parts) < 3 or not np.array_equal(np.sort(np.concatenate(parts)), np.arange(n)):
         raise ValueError(
-            f"partition must split the rows 0 … {n - 1} into at least 3 parts, because training, validation and test "
-            f"need one each: it has {len(parts)} parts with {sum(map(len, parts))} rows. Put every row in one part."
+            f"partition must split the rows 0 … {n - 1} into at least 3 parts, with each row in one of them, but it "
+            f"has {len(parts)} parts with {sum(map(len, parts))} rows."
         )
     return parts
 
@@ -156,10 +135,7 @@ def rotations(parts: Sequence[Integers]) -> list[tuple[Integers, ...]]:
 def cross_validation_folds(
     y: NDArray[Any], num_folds: int, seed: int, groups: Integers | None = None
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Training and test rows: stratified folds; plain ones for numbers, or if no class is large enough.
-
-    With ``groups``, at least as many as folds, all rows of a group are in one fold.
-    """
+    """Training and test rows: stratified folds that keep ``groups`` together; plain ones where nothing else is left."""
     from sklearn.model_selection import KFold, StratifiedKFold
 
     if groups is not None:
@@ -181,7 +157,7 @@ def halves(n: int, generator: torch.Generator, device: torch.device) -> tuple[Te
     return order[: n // 2], order[n // 2 :]
 
 
-MOST_TARGETS = 64  # number of different targets up to which equal ones at the same inputs may be several observations
+MOST_TARGETS = 64  # different targets up to which equal ones at the same inputs may be several observations
 MOST_LEVELS = 10  # number of different values up to which a column is one of categories
 OBSERVATIONS = 3  # mean number of rows with the same inputs from which a table of categories has repeated observations
 FEWEST_PLACES = 6  # with fewer different inputs, half of a row is left out at most: the others say nothing about it
@@ -193,7 +169,7 @@ class DistinctRows(NamedTuple):
 
     rows: Integers  # one row number of each kind, in an order that depends only on the values
     weights: Floats | None  # sums over equal rows, scaled to add up to the number of units; None if all are 1
-    shares: Floats | None  # the part of each row's weight that is one unit; None if every row is a unit as a whole
+    shares: Floats | None  # the part of each row's weight that is one unit; None if every row is one
     places: Integers | None  # equal for rows with equal inputs, or of one group; None if all differ
     scale: float  # the factor of the weights
 
@@ -203,17 +179,9 @@ def distinct_rows(
 ) -> DistinctRows:
     """Rows that differ in ``x``, ``Y`` or their group, with their weights added up; rows of weight 0 are dropped.
 
-    Only the ratios of weights matter. A row with all of its copies is one unit, which is left out as a whole, as by
-    :func:`kernel_embed.linalg.repeated_rows`. Rows with the same inputs but different targets, and rows of a table of
-    few categories, are repeated observations: there, a unit is the largest weight of which all are multiples, one row
-    if the weights are counts. A ``scale`` replaces the one of the units.
-
-    Example:
-        >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0, 6.0])[:, None]
-        >>> Y = np.array([0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0])[:, None]
-        >>> distinct = distinct_rows(x, Y, np.full(8, 4.0))
-        >>> distinct.rows, distinct.weights, distinct.shares
-        (array([0, 1, 2, 3, 4, 5, 6]), array([1., 1., 1., 1., 1., 1., 2.]), array([1. , 1. , 1. , 1. , 1. , 1. , 0.5]))
+    Only the ratios of weights matter. A row with all of its copies is one unit, as in :mod:`kernel_embed.linalg`. Rows
+    with the same inputs but different targets, and rows of a table of few categories, are repeated observations: there,
+    a unit is the largest weight of which all are multiples, one row if the weights are counts.
     """
     w = np.ones(len(x)) if weights is None else weights
     positive = np.flatnonzero(w > 0)
@@ -253,17 +221,16 @@ def distinct_rows(
 def _units(total: Floats, num_weights: Integers, repeated: NDArray[np.bool_], target: Integers) -> Floats:
     """The weight that is left out at a time: of repeated observations the largest of which all are multiples.
 
-    Without one, it is the mean weight of the rows with one target that differ, also in their weight.
+    Weights of classes have such a number for each class. Without one, it is the mean weight of the rows with one target
+    that differ, also in their weight.
     """
-    unit: Floats = total.copy()
+    unit = total.copy()
     common = _common_divisor(total[repeated])
     for kind in np.unique(target[repeated]):
         members = repeated & (target == kind)
-        # Weights of classes have a divisor for each class; other real numbers have none.
         divisor = common or (_common_divisor(total[members]) if members.sum() > 1 else None)
         unit[members] = divisor or total[members].sum() / num_weights[members].sum()
-    np.minimum(unit, total, out=unit)
-    return unit
+    return np.asarray(np.minimum(unit, total))
 
 
 def _common_divisor(weights: Floats) -> float | None:

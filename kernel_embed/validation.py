@@ -18,17 +18,9 @@ ALWAYS_THERE = 2**24
 
 
 def check_features(
-    x: Tensor,
-    name: str = "x",
-    width: int | None = None,
-    integers_as: torch.dtype | None = None,
-    *,
-    may_be_empty: bool = False,
+    x: Tensor, name: str = "x", width: int | None = None, integers_as: torch.dtype | None = None, fewest: int = 1
 ) -> Tensor:
-    """``x`` as a finite floating tensor of shape ``(n, d)`` with n ≥ 1; a vector becomes one column.
-
-    Integers become ``integers_as``, or the default dtype. New points ``may_be_empty``: n = 0.
-    """
+    """``x`` as finite floats ``(n, d)``, n ≥ ``fewest``; a vector becomes one column, integers ``integers_as``."""
     check_tensor(x, name)
     if not x.is_floating_point():
         x = x.to(integers_as or torch.get_default_dtype())
@@ -40,10 +32,10 @@ def check_features(
         x = x.unsqueeze(-1)
     if x.dim() > 2:
         raise ValueError(
-            f"Expected {name} of shape (n, d), got {tuple(x.shape)}. Batches belong to the kernel (batch_shape), not "
-            "to the data; flatten images and series into one row each."
+            f"Expected {name} of shape (n, d), got {tuple(x.shape)}. Flatten images and series into one row each; "
+            "batches belong to the kernel (batch_shape)."
         )
-    if x.shape[-1] == 0 or (x.shape[-2] == 0 and not may_be_empty):
+    if x.shape[-1] == 0 or x.shape[-2] < fewest:
         raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}.")
     if width is not None and x.shape[-1] != width:
         raise ValueError(f"Expected {name} with {width} features, as in training, got {x.shape[-1]}. Give the same.")
@@ -63,7 +55,7 @@ def check_sample(x: Tensor, parameters: Iterable[Tensor]) -> Tensor:
 
 def check_query_points(x: Tensor, data: Tensor) -> Tensor:
     """New points ``x`` ``(t, d)``, t ≥ 0, in the dtype and on the device of the ``data`` ``(n, d)``."""
-    return check_features(x, width=data.shape[-1], integers_as=data.dtype, may_be_empty=True).to(data)
+    return check_features(x, width=data.shape[-1], integers_as=data.dtype, fewest=0).to(data)
 
 
 def check_tensor(x: Tensor, name: str) -> None:
@@ -93,7 +85,7 @@ def check_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real | Tensor):
         raise TypeError(f"Expected {name} as a number, got {value!r}. Give an int or a float.")
     if isinstance(value, Tensor) and value.numel() != 1:
-        raise TypeError(f"Expected {name} as one number, got a tensor of shape {tuple(value.shape)}. Give one of them.")
+        raise TypeError(f"Expected {name} as one number, got shape {tuple(value.shape)}. Give one of them.")
     return float(value)
 
 
@@ -105,8 +97,8 @@ def check_array(values: ArrayLike | Tensor, name: str, dim: int | None = None) -
     if np.iscomplexobj(values):
         raise TypeError(f"Expected {name} as real numbers, got complex ones. Give real and imaginary parts apart.")
     try:
-        if np.asarray(values).dtype.kind in "US":
-            raise TypeError("Text is not a number.")  # NumPy would read them as numbers
+        if np.asarray(values).dtype.kind in "US":  # NumPy would read some texts as numbers
+            raise TypeError("Text is not a number.")
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"Expected {name} as numbers, got {type(values).__name__}. Give an array.") from error
@@ -159,10 +151,7 @@ def generator_of(seed: int | None, device: torch.device | str = "cpu") -> torch.
 def check_memory(
     n: int, x: Tensor | None, batch: int, remedy: str, columns: int | None = None, matrices: int = 4
 ) -> None:
-    """Reject n × n matrices (four of them, for each of ``batch`` kernels) that do not fit in memory, before trying.
-
-    With ``columns`` they are n × columns, and ``matrices`` is how many; ``x=None`` is float64 on the CPU.
-    """
+    """Raise if ``matrices`` n × ``columns`` (by default n) do not fit in memory; ``x=None`` is float64 on the CPU."""
     columns = n if columns is None else columns
     needed = matrices * n * columns * (8 if x is None else x.element_size()) * batch
     if needed < ALWAYS_THERE or (x is not None and x.device.type != "cpu"):
@@ -200,12 +189,10 @@ def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
             remedy = "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes any labels"
         raise TypeError(f"Expected y to be a torch.Tensor, got {type(y).__name__}. {remedy}.")
     check_dense(y, "y")
-    if y.is_inference():
-        y = y.clone()
-    if y.dim() == 0 or y.shape[0] != x.shape[-2]:
+    if y.shape[:1] != x.shape[-2:-1]:
         got = "a single number" if y.dim() == 0 else f"{y.shape[0]}"
         raise ValueError(f"Expected one target for each of the {x.shape[-2]} rows of x, got {got}.")
-    return y
+    return y.clone() if y.is_inference() else y
 
 
 def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
@@ -213,9 +200,8 @@ def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
     if weights is None:
         return None
     check_tensor(weights, "weights")
-    n, shape = x.shape[-2], tuple(weights.shape)
-    if shape != (n,):
-        raise ValueError(f"Expected one weight for each of the {n} rows of x, got shape {shape}.")
+    if weights.shape != x.shape[-2:-1]:
+        raise ValueError(f"Expected a weight for each of the {x.shape[-2]} rows of x, got {tuple(weights.shape)}.")
     check_finite(weights, "weights")
     if wrong := int((weights <= 0).sum()):
         raise ValueError(f"Expected positive weights, got {wrong} that are not. Leave out rows of weight 0.")
@@ -224,10 +210,10 @@ def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
 
 def check_groups(x: Tensor, groups: Tensor) -> Tensor:
     """``groups`` of the rows of ``x``, one whole number for each, on its device."""
-    if tuple(groups.shape) != (x.shape[-2],) or groups.is_floating_point() or groups.is_complex():
+    if groups.shape != x.shape[-2:-1] or groups.is_floating_point() or groups.is_complex():
         raise ValueError(
             f"groups must be one whole number for each of the {x.shape[-2]} rows of x, got shape "
-            f"{tuple(groups.shape)} in {groups.dtype}. Number the groups, with torch.unique(..., return_inverse=True)."
+            f"{tuple(groups.shape)} in {groups.dtype}. Number them with torch.unique(..., return_inverse=True)."
         )
     return groups.to(x.device)
 

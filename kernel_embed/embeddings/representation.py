@@ -42,7 +42,7 @@ class Representation:
         if self.data is not None:
             return check_query_points(x, self.data)
         dtype = next((parameter.dtype for parameter in self.kernel.parameters()), None)
-        return check_features(x, integers_as=dtype, may_be_empty=True)
+        return check_features(x, integers_as=dtype, fewest=0)
 
     def values(self, x: Tensor) -> Tensor:
         """The representation of checked points."""
