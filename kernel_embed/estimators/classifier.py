@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..bounds import Bound
@@ -19,7 +19,7 @@ from ..objectives import Objective, SoftmaxCalibration
 from ..objectives.bounds import generalization_bound
 from ..runtime import few_threads, progress_bar
 from ..splits import Floats, RandomState, seed_of
-from ..tabular.encoder import TableEncoder, encode_table, plain_matrix, table_tags, validate_table
+from ..tabular.encoder import TableEncoder, encode_table, plain_matrix, validate_table
 from .conditioning import Table
 from .default import NUM_STAGES, check_room, learn_default
 from .distributed import fit_on_ranks
@@ -29,6 +29,7 @@ from .single_kernel import learn_single
 from .targets import KernelChoice, Targets, check_settings, read_labels
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
     """A multiclass classifier that learns its kernels, without a validation set, from a table of any kind.
 
@@ -37,8 +38,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
     ``kernel``, ``objective`` or ``batch_size`` it learns a single kernel instead.
 
     Args:
-        kernel: any GPyTorch kernel, which is copied and never changed; or a function that builds one for the training
-            inputs.
+        kernel: any GPyTorch kernel, which is copied; or a function that builds one for the training inputs.
         objective: what learning minimizes; ``None`` for :func:`kernel_embed.default_objective`.
         class_weight: a dict with a factor of the ``sample_weight`` of each label; ``"balanced"`` gives all labels the
             same total weight.
@@ -63,7 +63,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
     Attributes:
         classes_: the labels.
         encoder_: the :class:`kernel_embed.tabular.TableEncoder`; ``None`` for one kernel on a matrix of numbers.
-        conditioned_: a :class:`kernel_embed.estimators.PooledPredictor`, or the one embedding with its data.
+        conditioned_: the pool, with its ``members`` and their weights; or the one embedding with its data.
         embedding_: the learned embedding; of a pool the one with the largest weight, on transformed rows.
         inverse_lengthscales_: how fast the kernels of a pool change along each column, by name, as shares that sum to
             1. For what a column contributes to predictions see :meth:`permutation_importance`.
@@ -78,50 +78,24 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
         True
     """
 
-    conditioned_: PooledPredictor | ConditionedMulticlass
-    calibration_: SoftmaxCalibration | None
-    result_: FitResult | None
-    _table: Table
-    _weight_scale: float | None
-
-    def __init__(
-        self,
-        kernel: KernelChoice = None,
-        objective: Objective[ConditionedMulticlass] | None = None,
-        *,
-        class_weight: dict[Any, float] | str | None = None,
-        regularization: float = 0.01,
-        calibrated: bool = True,
-        confidence: float = 0.95,
-        max_evaluations: int = 200,
-        tolerance: float = 1e-5,
-        num_restarts: int = 0,
-        subset_size: int | None = 1000,
-        batch_size: int | None = None,
-        num_epochs: int = 200,
-        learning_rate: float = 0.1,
-        random_state: RandomState = None,
-        device: str | None = None,
-        distributed: bool = False,
-        progress: bool | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.objective = objective
-        self.class_weight = class_weight
-        self.regularization = regularization
-        self.calibrated = calibrated
-        self.confidence = confidence
-        self.max_evaluations = max_evaluations
-        self.tolerance = tolerance
-        self.num_restarts = num_restarts
-        self.subset_size = subset_size
-        self.batch_size = batch_size
-        self.num_epochs = num_epochs
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-        self.device = device
-        self.distributed = distributed
-        self.progress = progress
+    kernel: KernelChoice = None
+    objective: Objective[ConditionedMulticlass] | None = None
+    _: dataclasses.KW_ONLY
+    class_weight: dict[Any, float] | str | None = None
+    regularization: float = 0.01
+    calibrated: bool = True
+    confidence: float = 0.95
+    max_evaluations: int = 200
+    tolerance: float = 1e-5
+    num_restarts: int = 0
+    subset_size: int | None = 1000
+    batch_size: int | None = None
+    num_epochs: int = 200
+    learning_rate: float = 0.1
+    random_state: RandomState = None
+    device: str | None = None
+    distributed: bool = False
+    progress: bool | None = None
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -139,12 +113,62 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
         Raises:
             ValueError: if labels or groups are not one for each row, or ``groups`` are given with ``distributed=True``.
         """
-        if self.distributed:
-            if groups is not None:
-                raise ValueError("groups are not available with distributed=True. Learn in one process.")
-            fit_on_ranks(self, X, y, sample_weight)
+        if not self.distributed:
+            return self._fit(X, y, sample_weight, groups=groups)
+        if groups is not None:
+            raise ValueError("groups are not available with distributed=True. Learn in one process.")
+        fit_on_ranks(self, X, y, sample_weight)
+        return self
+
+    def _take(self, pooled: PooledPredictor) -> None:
+        assert self.encoder_ is not None
+        self.conditioned_: PooledPredictor | ConditionedMulticlass = pooled
+        self.embedding_ = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]
+        self.inverse_lengthscales_ = self.encoder_.by_column(pooled.relevances.cpu().numpy())
+        self.calibration_: SoftmaxCalibration | None = None
+        self.result_: FitResult | None = None
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        classes: ArrayLike | None = None,
+        num_rows: int | None = None,
+        groups: ArrayLike | None = None,
+    ) -> MulticlassEmbeddingClassifier:
+        check_settings(self.kernel, self.regularization, self.confidence)
+        X = validate_table(self, X, reset=True)
+        X, targets, _ = read_labels(X, y, sample_weight, classes, groups).without_zero_weights(X)
+        assert targets.classes is not None
+        self.classes_, self._importances = targets.classes, None
+        self._class_factors = targets.class_factors(self.class_weight)
+        targets = targets.times(self._class_factors)
+        learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
+        self.encoder_ = None
+        if learns_pool or plain_matrix(X) is None:
+            check_room(len(targets.Y), self.n_features_in_, self.device)
+            self.encoder_ = TableEncoder().fit(X, sample_weight=targets.weights)
+            check_room(len(targets.Y), len(self.encoder_.encoded_), self.device)
+        self._weight_scale: float | None = None
+        self._table = self._distinct(X, targets)
+        if learns_pool and len(self.classes_) > 1:
+            with progress_bar(NUM_STAGES, "fit", self.progress) as bar:
+                self._take(learn_default(self._table, seed_of(self.random_state) or 0, bar, num_rows))
             return self
-        return self._fit(X, y, sample_weight, groups=groups)
+        self.embedding_, self.result_ = learn_single(self, self._table)
+        self.terms_ = self.result_.terms
+        with torch.no_grad():
+            self.conditioned_ = self.embedding_.condition(**self._table.data)
+            self.calibration_ = self.conditioned_.calibrated().calibration if self.calibrated else None
+        return self
+
+    def _distinct(self, X: ArrayLike, targets: Targets) -> Table:
+        """The labeled rows without duplicates; the first call normalizes the weights, later ones use its scale."""
+        x, targets = encode_table(self.encoder_, X)[targets.labeled], targets.subset(targets.labeled)
+        table = Table.of(x, targets.y, targets, self.encoder_, len(self.classes_), self.device)
+        table, _, self._weight_scale = table.distinct(self._weight_scale)
+        return table
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -173,54 +197,6 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
             self._table = self._table.joined(new)
         return self
 
-    def _fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        classes: ArrayLike | None = None,
-        num_rows: int | None = None,
-        groups: ArrayLike | None = None,
-    ) -> MulticlassEmbeddingClassifier:
-        check_settings(self.kernel, self.regularization, self.confidence)
-        X = validate_table(self, X, reset=True)
-        X, targets, _ = read_labels(X, y, sample_weight, classes, groups).without_zero_weights(X)
-        assert targets.classes is not None
-        self.classes_, self._importances, self._weight_scale = targets.classes, None, None
-        self._class_factors = targets.class_factors(self.class_weight)
-        targets = targets.times(self._class_factors)
-        learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
-        self.encoder_ = None
-        if learns_pool or plain_matrix(X) is None:
-            check_room(len(targets.Y), self.n_features_in_, self.device)
-            self.encoder_ = TableEncoder().fit(X, sample_weight=targets.weights)
-            check_room(len(targets.Y), len(self.encoder_.encoded_), self.device)
-        self._table = self._distinct(X, targets)
-        if learns_pool and len(self.classes_) > 1:
-            with progress_bar(NUM_STAGES, "fit", self.progress) as bar:
-                self._take(learn_default(self._table, seed_of(self.random_state) or 0, bar, num_rows))
-            return self
-        self.embedding_, self.result_ = learn_single(self, self._table)
-        self.terms_ = self.result_.terms
-        with torch.no_grad():
-            self.conditioned_ = self.embedding_.condition(**self._table.data)
-            self.calibration_ = self.conditioned_.calibrated().calibration if self.calibrated else None
-        return self
-
-    def _distinct(self, X: ArrayLike, targets: Targets) -> Table:
-        """The labeled rows without duplicates; the first call normalizes the weights, later ones use its scale."""
-        x, targets = encode_table(self.encoder_, X)[targets.labeled], targets.subset(targets.labeled)
-        table = Table.of(x, targets.y, targets, self.encoder_, len(self.classes_), self.device)
-        table, _, self._weight_scale = table.distinct(self._weight_scale)
-        return table
-
-    def _take(self, pooled: PooledPredictor) -> None:
-        assert self.encoder_ is not None
-        self.conditioned_ = pooled
-        self.embedding_ = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]
-        self.inverse_lengthscales_ = self.encoder_.by_column(pooled.relevances.cpu().numpy())
-        self.calibration_ = self.result_ = None
-
     @property
     def bound_(self) -> Bound | None:
         """The bound of Theorem 4 of the decision probabilities of one kernel, as published; of a pool ``None``."""
@@ -231,7 +207,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
         """The same in its 1/√n form. It measures complexity only, because the kernel was learned on the same rows."""
         return self._bound("tight")
 
-    def _bound(self, form: Any) -> Bound | None:
+    def _bound(self, form: Literal["paper", "tight"]) -> Bound | None:
         conditioned = getattr(self, "conditioned_", None)
         if not isinstance(conditioned, ConditionedMulticlass) or conditioned.y.dim() == 2:
             return None
@@ -250,8 +226,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable labels."""
         best = self._scores(X).argmax(axis=1)  # raises NotFittedError before there are classes
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
+        return np.asarray(self.classes_[best])
 
     def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
         """Conformal sets of classes that contain the true one at about the rate ``coverage``: a mask (n, m).
@@ -267,11 +242,11 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
         labels = table.rows(table.labels)
         return prediction_sets(left_out, labels, probabilities, coverage, table.weights).cpu().numpy()
 
+    @torch.no_grad()
     def _scores(self, X: ArrayLike) -> Floats:
         x = self._points(X)
         if self.calibration_ is None and not isinstance(self.conditioned_, PooledPredictor):
-            with torch.no_grad():
-                return self.conditioned_.evaluate(x).cpu().numpy()
+            return self.conditioned_.evaluate(x).cpu().numpy()
         return self._probabilities(x).clamp_min(1e-300).log().cpu().numpy()
 
     @torch.no_grad()
@@ -282,16 +257,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
     def _calibrated(self, F: Tensor) -> Tensor:
         return clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)
 
-    def _points(self, X: ArrayLike) -> Tensor:
-        check_is_fitted(self)
-        x = encode_table(self.encoder_, validate_table(self, X, reset=False))
-        # A copy: the caller may change the array later, and read-only arrays are allowed.
-        return torch.tensor(x, device=self.device or "cpu")
-
     _loss_name = "negative log probability of the label"
 
     def _held_out(self, max_rows: int, generator: np.random.Generator) -> Iterator[HeldOut]:
         yield classifier_held_out(self.conditioned_, self._table, self._calibrated, max_rows, generator)
-
-    def __sklearn_tags__(self) -> Any:
-        return table_tags(super().__sklearn_tags__())

@@ -1,10 +1,9 @@
 """Permutation importance of the columns, from predictions of rows that were held out.
 
-The importance of a column is the increase in loss when its values are exchanged between rows, which breaks their link
-to the target (Breiman 2001). Rows that the model learned from would show what it memorized, so each row is predicted by
-a model without it: kernels and ridges stay as learned, by those of a pool that were learned without the row, and the
-coefficients are computed again from the rows of the other folds. All numbers that encode one column move together, and
-they come from rows that the model has not seen either.
+The importance of a column is the increase in loss when its values are exchanged between rows (Breiman 2001). Each row
+is predicted by a model without it: kernels and ridges stay as learned, by those of a pool that were learned without the
+row, and the coefficients are computed again from the rows of the other folds. All numbers that encode one column move
+together, and they come from rows that the model has not seen either.
 
 Two rows in different folds predict each other. For a column without effect the sum over rows is therefore a degenerate
 U-statistic, in which every pair counts twice, and its variance is twice that of independent rows. The standard error
@@ -16,9 +15,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -26,7 +27,7 @@ from torch import Tensor
 from ..embeddings import ConditionedMulticlass, LinearPredictor
 from ..runtime import few_threads
 from ..splits import Floats, Integers, RandomState, seed_of
-from ..tabular.encoder import TableEncoder
+from ..tabular.encoder import TableEncoder, encode_table, table_tags, validate_table
 from ..validation import check_count
 from .conditioning import Table
 from .pooled import PooledPredictor, refitted
@@ -37,8 +38,7 @@ CELLS, FEWEST_ROWS = 200_000, 100
 """Rows times columns, at most, but no fewer than this many rows: many columns take fewer rows."""
 
 Fold = tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]
-"""Row numbers that are predicted together, and their loss by a model without them: a function of points ``(t, D)`` in
-the place of the rows with these numbers, ``(t,)``."""
+"""Row numbers, and the loss of a model without them at points ``(t, D)`` in the place of rows with numbers ``(t,)``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +48,9 @@ class HeldOut:
     table: Table
     folds: Sequence[Fold]
 
-    @property
-    def rows(self) -> Tensor:
-        """The numbers of the rows in all folds."""
-        return torch.cat([rows for rows, _ in self.folds])
-
     def importance(self, columns: Tensor, num_repeats: int, generator: np.random.Generator) -> tuple[float, float]:
-        """The mean increase in loss over permutations of the encoded ``columns`` within folds, and its standard error.
-
-        See the module docstring for the factor 2.
-        """
-        x, weights, parts = self.table.x, self.table.weights, []
+        """The mean increase in loss over permutations of encoded ``columns`` within folds, and its standard error."""
+        x, parts = self.table.x, []
         for rows, loss in self.folds:
             again, points = rows.repeat(num_repeats), x[rows].repeat(num_repeats, 1)
             sources = [rows[_cycle(len(rows), generator)] for _ in range(num_repeats)]
@@ -66,8 +58,8 @@ class HeldOut:
             losses = loss(torch.cat([points, x[rows]]), torch.cat([again, rows]))
             permuted, plain = losses[: len(again)].reshape(num_repeats, -1), losses[len(again) :]
             parts.append(permuted.mean(0) - plain)
-        increases = torch.cat(parts)
-        p = torch.ones_like(increases) if weights is None else weights[self.rows]
+        increases, weights = torch.cat(parts), self.table.weights_of(torch.cat([rows for rows, _ in self.folds]))
+        p = torch.ones_like(increases) if weights is None else weights
         p = p / p.sum()
         mean = p @ increases
         return float(mean), float((2.0 * p.square() @ (increases - mean).square()).sqrt())
@@ -122,8 +114,7 @@ class ImportanceMixin(BaseEstimator, abc.ABC):
     def feature_importances_(self) -> Floats:
         """The means of :meth:`permutation_importance`, one for each column of X, computed at the first access.
 
-        An array in the order of the columns, as scikit-learn's tools expect it. The values are increases in loss and
-        do not add up to one; a column without effect has about 0, or slightly less.
+        They are increases in loss and do not add up to one; a column without effect has about 0, or slightly less.
         """
         check_is_fitted(self)
         if self._importances is None:
@@ -166,28 +157,34 @@ class ImportanceMixin(BaseEstimator, abc.ABC):
                     values[column] = held_out.importance(columns, num_repeats, generator)
                 outputs.append(values)
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])
-        # The standard error of a mean over outputs is at most the mean of theirs.
-        mean, error = np.mean(outputs, axis=0).T
-        return FeatureImportances(tuple(map(str, names)), mean, error, self._loss_name, len(held_out.rows))
+        mean, error = np.mean(
+            outputs, axis=0
+        ).T  # the standard error of a mean over outputs is at most the mean of theirs
+        num_rows = sum(len(rows) for rows, _ in held_out.folds)
+        return FeatureImportances(tuple(map(str, names)), mean, error, self._loss_name, num_rows)
 
     @abc.abstractmethod
     def _held_out(self, max_rows: int, generator: np.random.Generator) -> Iterator[HeldOut]:
         """At most ``max_rows`` rows of each output, with models that have not seen them."""
 
+    def _points(self, X: ArrayLike) -> Tensor:
+        """The encoded rows: a copy, because the caller may change the array later, and it may be read-only."""
+        check_is_fitted(self)
+        x = encode_table(self.encoder_, validate_table(self, X, reset=False))
+        return torch.tensor(x, device=getattr(self, "device", None) or "cpu")
+
+    def __sklearn_tags__(self) -> Any:
+        return table_tags(super().__sklearn_tags__())
+
 
 def _cycle(n: int, generator: np.random.Generator) -> Tensor:
     """A random permutation that is one cycle: no row keeps its value."""
     order = generator.permutation(n)
-    cycle = np.empty(n, dtype=np.int64)
-    cycle[order] = np.roll(order, 1)
-    return torch.as_tensor(cycle)
+    return torch.as_tensor(np.roll(order, 1)[order.argsort()])
 
 
 def random_folds(table: Table, max_rows: int, generator: np.random.Generator) -> list[tuple[Tensor, Tensor]]:
-    """Row numbers to predict and to learn from, in :data:`NUM_FOLDS` folds.
-
-    Rows with equal inputs, or of one group, share a fold.
-    """
+    """Row numbers to predict and to learn from; rows with equal inputs, or of one group, share a fold."""
     n, units = len(table.x), table.places
     if units is None:
         units = np.unique(table.x.cpu().numpy(), axis=0, return_inverse=True)[1].ravel()
@@ -196,17 +193,14 @@ def random_folds(table: Table, max_rows: int, generator: np.random.Generator) ->
         return [(table.rows(np.arange(n)), table.rows(np.arange(n)))]
     fold = (generator.permutation(len(numbers)) % min(NUM_FOLDS, len(numbers)))[inverse]
     predicted = generator.permutation(n)[:max_rows]
-    return [
-        (
-            table.rows(np.sort(predicted[fold[predicted] == k])),
-            table.rows(training_rows(np.flatnonzero(fold != k), generator)),
-        )
-        for k in np.unique(fold[predicted])
-    ]
+    folds = []
+    for k in np.unique(fold[predicted]):
+        training = _training_rows(np.flatnonzero(fold != k), generator)
+        folds.append((table.rows(np.sort(predicted[fold[predicted] == k])), table.rows(training)))
+    return folds
 
 
-def training_rows(rows: Integers, generator: np.random.Generator) -> Integers:
-    """At most :data:`TRAINING_ROWS` of them."""
+def _training_rows(rows: Integers, generator: np.random.Generator) -> Integers:
     return rows if len(rows) <= TRAINING_ROWS else np.sort(generator.permutation(rows)[:TRAINING_ROWS])
 
 
@@ -245,5 +239,5 @@ def _models_without(
             for inside, training in random_folds(table, max_rows, generator):
                 yield inside, predictor.refitted(table, training, int(k))
         elif bool((parts[predicted] == k).any()):
-            training = table.rows(training_rows(others, generator))
+            training = table.rows(_training_rows(others, generator))
             yield table.rows(rows[predicted[parts[predicted] == k]]), predictor.refitted(table, training, int(k))

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..embeddings.distribution import Distribution, check_levels
 from ..runtime import progress_bar
 from ..splits import RandomState, seed_of
-from ..tabular.encoder import TableEncoder, table_tags, validate_table
+from ..tabular.encoder import TableEncoder, validate_table
 from ..validation import check_array, check_count, check_memory, check_share
 from .conditioning import Table
 from .importance import HeldOut, ImportanceMixin
@@ -24,8 +24,6 @@ from .output import NUM_STAGES, Conformal, Output, held_out_rows
 from .targets import read_numbers
 
 Array = NDArray[np.float64]
-
-WIDE = "Give fewer columns or rows."
 
 
 class InfluentialRow(NamedTuple):
@@ -36,25 +34,22 @@ class InfluentialRow(NamedTuple):
     target: float
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
     """A regressor that predicts the distribution of the target, with learned kernels and no validation set.
 
     Conditional embeddings of the targets, and of the residuals of a mean, are learned by
-    :class:`kernel_embed.LeaveOneOutScore`, with a smooth and a rough kernel on the columns and on their ranks. They are
-    mixed with the weights of least leave-one-out CRPS, shrunk halfway to equal weights. The mixture is a distribution
-    on the range of the training targets. It is calibrated once, by conformal recalibration on rows that were left out,
-    and every prediction is derived from it: means, quantiles, intervals, probabilities and draws agree. Tables may hold
-    numbers, texts, booleans, dates and missing cells, as for :class:`kernel_embed.MulticlassEmbeddingClassifier`.
-
-    With several outputs each has its own distribution, and predictions have an additional last dimension.
+    :class:`kernel_embed.LeaveOneOutScore`, and mixed with the weights of least leave-one-out CRPS, shrunk halfway to
+    equal weights. The mixture is calibrated once, by conformal recalibration on rows that were left out, and every
+    prediction is derived from it: means, quantiles, intervals, probabilities and draws agree. With several outputs each
+    has its own distribution, and predictions have an additional last dimension.
 
     Args:
         conformal: the rows that calibrate the distribution: ``"leave-one-out"`` uses every row twice, and intervals
             have about the requested coverage; ``"split"`` holds rows out, and intervals have at least that coverage
             for exchangeable rows. ``"auto"`` splits if there are more than ``max_rows`` rows.
         subset_size: with more rows, kernels are learned on a random part of this size.
-        max_rows: the largest number of rows for exact embeddings. With more rows, ``num_features`` Nyström features are
-            used.
+        max_rows: the largest number of rows for exact embeddings; with more, ``num_features`` Nyström features are used.
         num_features: see ``max_rows``; ``None`` uses between 500 and 2500, fewer for more rows.
         max_evaluations: a limit for the optimizer, for each kernel.
         random_state: seed of the choice of rows and of draws.
@@ -65,8 +60,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
             ``guarantee``, what holds for its intervals and quantiles.
         encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns.
         inverse_lengthscales_: how fast the kernels change along each column, by name, as shares that sum to 1, averaged
-            over outputs. A share is large for a column that the kernels tell rows apart by, useful or not; for what a
-            column contributes to predictions see :meth:`permutation_importance`.
+            over outputs. For what a column contributes to predictions see :meth:`permutation_importance`.
         n_features_in_: number of columns.
         feature_names_in_: their names, for data frames.
 
@@ -80,26 +74,14 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         True
     """
 
-    encoder_: TableEncoder
-
-    def __init__(
-        self,
-        *,
-        conformal: Conformal = "auto",
-        subset_size: int = 1000,
-        max_rows: int = 2000,
-        num_features: int | None = None,
-        max_evaluations: int = 60,
-        random_state: RandomState = None,
-        progress: bool | None = None,
-    ) -> None:
-        self.conformal = conformal
-        self.subset_size = subset_size
-        self.max_rows = max_rows
-        self.num_features = num_features
-        self.max_evaluations = max_evaluations
-        self.random_state = random_state
-        self.progress = progress
+    _: dataclasses.KW_ONLY
+    conformal: Conformal = "auto"
+    subset_size: int = 1000
+    max_rows: int = 2000
+    num_features: int | None = None
+    max_evaluations: int = 60
+    random_state: RandomState = None
+    progress: bool | None = None
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -130,7 +112,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         self.encoder_ = TableEncoder().fit(
             _safe_indexing(X, kept), sample_weight=None if weights is None else weights[kept]
         )
-        check_memory(n, torch.empty(0, dtype=torch.float64), 1, WIDE, len(self.encoder_.encoded_), 5)
+        check_memory(n, None, 1, "Give fewer columns or rows.", len(self.encoder_.encoded_), 5)
         table = Table.of(self.encoder_.transform(X), targets.Y, targets, self.encoder_)
         columns = [dataclasses.replace(table, y=column.contiguous(), places=places) for column in table.y.T]
         with progress_bar(NUM_STAGES * len(columns), "fit", self.progress) as bar:
@@ -149,13 +131,11 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
 
     def _check_settings(self) -> None:
         if self.conformal not in ("auto", "leave-one-out", "split"):
-            raise ValueError(
-                f"Expected conformal 'auto', 'leave-one-out' or 'split', got {self.conformal!r}. Choose one of these."
-            )
-        for name in ("subset_size", "max_rows", "num_features", "max_evaluations"):
-            value = getattr(self, name)
-            if not (name == "num_features" and value is None):
-                check_count(name, value)
+            raise ValueError(f"Expected conformal 'auto', 'leave-one-out' or 'split', got {self.conformal!r}.")
+        for name in ("subset_size", "max_rows", "max_evaluations"):
+            check_count(name, getattr(self, name))
+        if self.num_features is not None:
+            check_count("num_features", self.num_features)
 
     def predict(self, X: ArrayLike) -> Array:
         """The means of the predictive distributions: (n,), or (n, outputs)."""
@@ -164,8 +144,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
     def predict_quantile(self, X: ArrayLike, q: float | ArrayLike) -> Array:
         """Quantiles at the levels ``q``, each in (0, 1): (n, len(q)). They never cross.
 
-        The quantile is the smallest y with P(Y ≤ y) ≥ q. For counts this probability is often well above q, because
-        no value has exactly the probability q below it.
+        The quantile is the smallest y with P(Y ≤ y) ≥ q. For counts this probability is often well above q.
 
         Raises:
             ValueError: if a level is not between 0 and 1, both excluded.
@@ -178,9 +157,8 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> Array:
         """Intervals (n, 2) with this ``coverage``, from the quantile (1 − coverage)/2 to (1 + coverage)/2.
 
-        With ``conformal="split"`` they are wider by about one row in n, as their guarantee requires. Intervals of
-        larger coverage contain those of smaller coverage, and all contain the median. Ends are infinite if there are
-        too few rows for the coverage. ``outputs_[0].guarantee`` says what is guaranteed.
+        Intervals of larger coverage contain those of smaller coverage, and all contain the median. Ends are infinite if
+        there are too few rows for the coverage. ``outputs_[0].guarantee`` says what is guaranteed.
 
         Raises:
             ValueError: if ``coverage`` is not between 0 and 1, both excluded.
@@ -216,10 +194,8 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         count as one. The linear systems are solved again, which takes about as long as one step of learning.
         """
         check_count("k", k)
-        output, x = self._outputs()[0], self._points(X)
-        weights = output.row_weights(x)
-        influential = []
-        for row in weights:
+        output, influential = self._outputs()[0], []
+        for row in output.row_weights(self._points(X)):
             most = row.abs().topk(min(k, len(row))).indices
             targets = output.center + output.scale * output.table.y[most]
             numbers = self._row_numbers[output.numbers[most].numpy()]
@@ -237,16 +213,12 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         values = [statistic(output, output.distribution(x)).numpy() for output in self._outputs()]
         return np.stack(values, axis=-1) if self._is_vector else values[0]
 
-    def _points(self, X: ArrayLike) -> torch.Tensor:
-        check_is_fitted(self)
-        return torch.tensor(self.encoder_.transform(validate_table(self, X, reset=False)))
-
     def _outputs(self) -> list[Output]:
         check_is_fitted(self)
         return self.outputs_
 
     def __sklearn_tags__(self) -> Any:
-        tags = table_tags(super().__sklearn_tags__())
+        tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags

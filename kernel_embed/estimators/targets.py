@@ -74,9 +74,8 @@ class Targets:
 
     def without_zero_weights(self, X: Any) -> tuple[Any, Targets, Integers]:
         """The rows of ``X`` with a positive weight, their targets, and their numbers."""
-        n = len(self.Y)
         if self.weights is None or bool((self.weights > 0).all()):
-            return X, self, np.arange(n)
+            return X, self, np.arange(len(self.Y))
         rows = np.flatnonzero(self.weights > 0)
         return _safe_indexing(X, rows), self.subset(rows), rows
 
@@ -90,48 +89,38 @@ def read_labels(
 ) -> Targets:
     """The labels of the rows of ``X``, among ``classes`` if they are given."""
     n = _num_samples(X)
-    if y is None:
-        raise ValueError(
-            "Expected labels y, got None. This MulticlassEmbeddingClassifier estimator requires y to be passed, but "
-            "the target y is None."
-        )
+    _check_given(y, "labels", "MulticlassEmbeddingClassifier")
     try:
         array = np.asarray(y)
     except (TypeError, RuntimeError) as error:  # a tensor with a layout of its own
-        raise TypeError(
-            f"y cannot be read as an array of labels: it is a {type(y).__name__} ({error}). "
-            "Pass one label for each row."
-        ) from error
+        raise TypeError(f"y is no array of labels, one for each row, but a {type(y).__name__} ({error}).") from error
     soft = array.ndim == 2 and array.shape[1] > 1
     expected = None if classes is None else np.unique(np.asarray(classes))
-    names, Y = _soft(array) if soft else _hard(y, expected)
-    if soft and expected is not None and len(expected) != len(names):
-        raise ValueError(
-            f"y has {len(names)} columns of probabilities, but there are {len(expected)} classes. "
-            "Pass one column for each class."
-        )
+    names, Y = _soft(array, expected) if soft else _hard(y, expected)
     if len(Y) != n:
         raise ValueError(
-            f"Expected one label for each of the {n} rows of X, got {len(Y)}: inconsistent numbers of samples. "
-            "Give X and y of equal length."
+            f"Expected one label for each of the {n} rows of X, got {len(Y)}: inconsistent numbers of samples."
         )
     if not Y.any():
         raise ValueError("No row of y has a label. At least one is needed.")
-    weights = read_weights(sample_weight, n)
-    targets = Targets(Y, weights, group_numbers(groups, n), names if expected is None else expected, soft)
-    if weights is not None and not bool((weights[targets.labeled] > 0).any()):
-        raise ValueError(
-            "sample_weight is zero for every row with a label. Pass a positive weight for some rows, or none at all."
-        )
+    targets = Targets(Y, read_weights(sample_weight, n), group_numbers(groups, n), names, soft)
+    if targets.weights is not None and not bool((targets.weights[targets.labeled] > 0).any()):
+        raise ValueError("sample_weight is zero for every row with a label. Pass a positive weight for some rows.")
     return targets
 
 
-def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], Floats]:
+def _check_given(y: ArrayLike | None, what: str, estimator: str) -> None:
+    if y is None:  # in scikit-learn's words, which its estimator checks look for
+        raise ValueError(
+            f"Expected {what} y, got None. This {estimator} requires y to be passed, but the target y is None."
+        )
+
+
+def _hard(y: ArrayLike | None, classes: NDArray[Any] | None) -> tuple[NDArray[Any], Floats]:
+    """All classes, and one-hot rows, which are zero without a label."""
     array = column_or_1d(label_array(y), warn=True)
     if array.dtype.kind == "f" and bool(np.isinf(array).any()):
-        raise ValueError(
-            "Expected labels, got infinities. Input y contains infinity or a value too large for dtype('float64')."
-        )
+        raise ValueError("Expected labels. Input y contains infinity or a value too large for dtype('float64').")
     may_miss = array.dtype.kind in "fO"
     missing = np.array([may_miss and is_missing(label) for label in array], dtype=bool)
     if bool(missing.all()):
@@ -151,14 +140,13 @@ def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], Flo
             f"Expected labels among {classes.tolist()}, got {names[unexpected].tolist()}. Name all classes in "
             "the first call, partial_fit(X, y, classes=...), or fit again."
         )
-    else:
-        numbers = np.searchsorted(classes, names)[numbers]
     Y = np.zeros((len(array), len(classes)))
-    Y[np.flatnonzero(~missing), numbers] = 1.0
+    Y[np.flatnonzero(~missing), np.searchsorted(classes, names)[numbers]] = 1.0
     return classes, Y
 
 
-def _soft(array: NDArray[Any]) -> tuple[NDArray[Any], Floats]:
+def _soft(array: NDArray[Any], classes: NDArray[Any] | None) -> tuple[NDArray[Any], Floats]:
+    """All classes, and probabilities, which are zero without a label."""
     try:
         Y = array.astype(np.float64)
     except (TypeError, ValueError):
@@ -170,20 +158,18 @@ def _soft(array: NDArray[Any]) -> tuple[NDArray[Any], Floats]:
             f"shape {array.shape} with other values. For several labels a row use "
             "sklearn.multioutput.MultiOutputClassifier."
         )
+    if classes is not None and len(classes) != Y.shape[1]:
+        raise ValueError(f"Expected y with one column for each of {len(classes)} classes, got {Y.shape[1]} columns.")
     Y[~labeled] = 0.0
-    return np.arange(Y.shape[1]), Y
+    return np.arange(Y.shape[1]) if classes is None else classes, Y
 
 
 def read_numbers(
     X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, groups: ArrayLike | None
 ) -> tuple[Targets, bool]:
     """The real targets of the rows of ``X``, and whether ``y`` has a dimension for outputs."""
-    if y is None:
-        raise ValueError(
-            "Expected numbers y, got None. This ConditionalEmbeddingRegressor estimator requires y to be passed, but "
-            "the target y is None."
-        )
-    check_numeric_targets(y)
+    _check_given(y, "numbers", "ConditionalEmbeddingRegressor")
+    _check_numeric(y)
     try:
         targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
     except OverflowError as error:
@@ -203,33 +189,32 @@ def read_numbers(
     return Targets(targets.reshape(n, -1), weights, group_numbers(groups, n)), targets.ndim == 2
 
 
-def check_numeric_targets(y: ArrayLike) -> None:
+def _check_numeric(y: Any) -> None:
     """Raise for text (and suggest the classifier), dates, sparse or complex targets, and missing values."""
     if isinstance(y, torch.Tensor):
         check_dense(y, "y")
     if issparse(y):
         raise TypeError("y must be a dense array of numbers; got a sparse matrix. Pass y.toarray().ravel().")
     values = np.asarray(y)
-    if values.dtype.kind in "mM":
+    kind = values.dtype.kind
+    if kind in "mM":
         raise ValueError(
-            f"Expected numbers as targets, got {values.dtype}. Choose a unit: days since the first, for example, are "
+            f"Expected numbers as targets, got {values.dtype}. Choose a unit, for example days since the first: "
             "(y - y.min()) / np.timedelta64(1, 'D')."
         )
-    if values.dtype.kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
+    if kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
         first = next(str(value) for value in values.ravel() if isinstance(value, str))
         advice = "Give y.astype(float)" if _is_number(first) else "Use MulticlassEmbeddingClassifier for classes"
         raise ValueError(f"Expected numbers as targets, got text such as {first!r}. {advice}.")
-    if values.dtype.kind == "c":
-        raise ValueError(
-            f"Expected real targets, got {values.dtype}: Complex data not supported. Pass y.real, for example."
-        )
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
+    if kind == "c":
+        raise ValueError(f"Expected real targets, got {values.dtype}: Complex data not supported. Pass y.real.")
+    if kind == "f" and not np.isfinite(values).all():
         # scikit-learn's estimator checks look for these words.
         gaps = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-        kind = "NaN" if np.isnan(values).any() else "infinity or a value too large for dtype('float64')"
+        what = "NaN" if np.isnan(values).any() else "infinity or a value too large for dtype('float64')"
         raise ValueError(
             f"Expected a finite number in each target, got {len(gaps)} rows without one, the first at index {gaps[0]}: "
-            f"Input y contains {kind}. Leave those rows out."
+            f"Input y contains {what}. Leave those rows out."
         )
 
 
@@ -241,17 +226,14 @@ def _is_number(text: str) -> bool:
 
 
 def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats | None:
-    """Check sample weights: how many rows each row stands for, ``(n,)``."""
+    """Checked sample weights: how many rows each row stands for, ``(n,)``."""
     if sample_weight is None:
         return None
     weights = np.array(sample_weight, dtype=np.float64)
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
-        raise ValueError(
-            f"sample_weight must have shape ({n},), one number for each row, but has shape {weights.shape}. "
-            "Pass a vector as long as y."
-        )
+        raise ValueError(f"sample_weight must have one number for each of {n} rows, but has shape {weights.shape}.")
     if not bool(np.isfinite(weights).all()) or bool((weights < 0).any()):
         raise ValueError("sample_weight must be finite and not negative. Look for NaN or negative values.")
     return weights
@@ -259,17 +241,15 @@ def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats | None:
 
 def check_settings(kernel: KernelChoice, regularization: float, confidence: float) -> None:
     """Raise for invalid settings, before anything is learned."""
-    if not 0.0 < regularization < float("inf"):
-        raise ValueError(
-            f"Expected a positive, finite regularization, got {regularization}. Give 0.01, which is usual."
-        )
+    if not 0.0 < regularization < math.inf:
+        raise ValueError(f"Expected a positive, finite regularization, got {regularization}. Usual is 0.01.")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. Usual is 0.95.")
     if isinstance(kernel, type):
         raise TypeError(f"Expected a kernel, got the class {kernel.__name__}. Write {kernel.__name__}().")
     if isinstance(kernel, Kernel) and len(kernel.batch_shape) > 0:
         shape = tuple(kernel.batch_shape)
         raise ValueError(f"Expected a kernel without batch shape, got {shape}. Fit one classifier for each element.")
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. Give 0.95, which is usual.")
     if not callable(kernel) or isinstance(kernel, Kernel):
         return
     try:
@@ -280,6 +260,6 @@ def check_settings(kernel: KernelChoice, regularization: float, confidence: floa
         signature.bind(None)
     except TypeError as error:
         raise TypeError(
-            f"kernel must be a kernel, or a function of the training inputs alone; this function takes {signature}. "
-            "Pass a function such as lambda x: RBFKernel()."
+            f"kernel must be a kernel, or a function of the training inputs alone, such as lambda x: RBFKernel(); this "
+            f"function takes {signature}."
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -30,12 +31,12 @@ Data: TypeAlias = ArrayLike | Sequence[object]
 """A matrix of numbers; if all kernels are callables, also strings or any objects."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     r"""A sparse vote over the functions :math:`K_k(\cdot, x_j)` of many kernels (voted kernel regularization, eq. 1).
 
     Every function is penalized by :math:`\Lambda_k = \lambda r_k + \beta`, with :math:`r_k` the Rademacher complexity
-    of its kernel, so that complex kernels vote only where they reduce the loss enough. ``lam=0`` is the norm-1 SVM.
-    With more than two classes, each class has a vote against the rest.
+    of its kernel; ``lam=0`` is the norm-1 SVM. With more than two classes, each class has a vote against the rest.
     Scale features to unit range or unit variance first, as for an SVM.
 
     Args:
@@ -79,30 +80,17 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         (True, True, True)
     """
 
-    def __init__(
-        self,
-        kernels: Sequence[KernelLike] | None = None,
-        lam: float = 1e-3,
-        beta: float = 1e-4,
-        complexity: str | ArrayLike = "trace",
-        *,
-        radius: float | None = None,
-        elastic: float = 0.0,
-        solver: VoteSolver | None = None,
-        tolerance: float = TOLERANCE,
-        num_calibration_folds: int = 3,
-        random_state: RandomState = 0,
-    ) -> None:
-        self.kernels = kernels
-        self.lam = lam
-        self.beta = beta
-        self.complexity = complexity
-        self.radius = radius
-        self.elastic = elastic
-        self.solver = solver
-        self.tolerance = tolerance
-        self.num_calibration_folds = num_calibration_folds
-        self.random_state = random_state
+    kernels: Sequence[KernelLike] | None = None
+    lam: float = 1e-3
+    beta: float = 1e-4
+    complexity: str | ArrayLike = "trace"
+    _: dataclasses.KW_ONLY
+    radius: float | None = None
+    elastic: float = 0.0
+    solver: VoteSolver | None = None
+    tolerance: float = TOLERANCE
+    num_calibration_folds: int = 3
+    random_state: RandomState = 0
 
     def fit(self, X: Data, y: ArrayLike, *, groups: ArrayLike | None = None) -> VotedKernelClassifier:
         """Solve eq. (1) on the sample.
@@ -118,7 +106,10 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             ValueError: if ``num_calibration_folds`` is 1 or negative, a point has no label, there is one class, or
                 ``groups`` are not one for each row or all the same.
         """
-        self._check_settings()
+        if self.solver is not None and not isinstance(self.solver, VoteSolver):
+            raise TypeError(f"solver must be a VoteSolver such as ColumnGeneration(), or None, not {self.solver!r}.")
+        if check_count("num_calibration_folds", self.num_calibration_folds, 0) == 1:
+            raise ValueError(f"num_calibration_folds must be 0 or at least 2, not {self.num_calibration_folds}.")
         self.family_ = KernelFamily.of(self.kernels)
         x, labels = self._check_fit(X, y)
         self.classes_, codes = check_classes(labels, len(x))
@@ -152,13 +143,13 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Data) -> Array:
-        """The votes f(x): shape (n,) for two classes, positive for ``classes_[1]``; (n, number of classes) for more."""
+        """The votes f(x): (n,) for two classes, positive for ``classes_[1]``; (n, number of classes) for more."""
         f = self._votes(X)
         return f[:, 0] if len(self.classes_) == 2 else f
 
     def predict(self, X: Data) -> NDArray[Any]:
         """The label with the most votes."""
-        codes = winners(self._votes(X))
+        codes = winners(self._votes(X))  # raises NotFittedError before there are classes
         return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: Data) -> Array:
@@ -206,8 +197,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         bounded; see ``kind`` and ``reasons`` of the result. The confidence is that of each vote separately.
 
         Args:
-            rho: the margin of the convex combination; by default just below that of the hinge, y f(x) = 1 − 10⁻⁶. At
-                the optimum as many points as votes lie on the hinge itself, where rounding would decide the side.
+            rho: the margin of the convex combination; by default just below that of the hinge, y f(x) = 1 − 10⁻⁶.
             theorem: 1 or 2; fit with ``complexity="local"`` for Theorem 2 with local complexities.
             confidence: 1 − δ.
             K: the constant K > 1 of Theorem 2.
@@ -225,12 +215,6 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             for c, (margins, outside) in enumerate(zip(self.margins_, self.num_outside_radius_, strict=True))
         ]
         return results[0] if len(results) == 1 else results
-
-    def _check_settings(self) -> None:
-        if self.solver is not None and not isinstance(self.solver, VoteSolver):
-            raise TypeError(f"solver must be a VoteSolver such as ColumnGeneration(), or None, not {self.solver!r}.")
-        if check_count("num_calibration_folds", self.num_calibration_folds, 0) == 1:
-            raise ValueError(f"num_calibration_folds must be 0 or at least 2, not {self.num_calibration_folds}.")
 
     def _check_fit(self, X: Data, y: ArrayLike) -> tuple[Points, NDArray[Any]]:
         if self._is_object_data(X):
@@ -291,11 +275,12 @@ def _calibration_units(x: Points, groups: Integers | None) -> Integers:
 
     A copy of a row in another fold would vote for it, and the probabilities would be too sure.
     """
-    if groups is None:
-        if x.dtype.kind != "f":
-            return np.arange(len(x))
+    if groups is not None:
+        if len(np.unique(groups)) < 2:
+            raise ValueError("All rows are in one group, which leaves no others to calibrate with. Give two groups.")
+        return groups
+    if x.dtype.kind == "f":
         rows, place = np.unique(x, axis=0, return_inverse=True)
-        return place.ravel() if 1 < len(rows) < len(x) else np.arange(len(x))
-    if len(np.unique(groups)) < 2:
-        raise ValueError("All rows are in one group, which leaves no other rows to calibrate with. Give two groups.")
-    return groups
+        if 1 < len(rows) < len(x):
+            return place.ravel()
+    return np.arange(len(x))
