@@ -167,8 +167,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
         """The labeled rows without duplicates; the first call normalizes the weights, later ones use its scale."""
         x, targets = encode_table(self.encoder_, X)[targets.labeled], targets.subset(targets.labeled)
         table = Table.of(x, targets.y, targets, self.encoder_, len(self.classes_), self.device)
-        table, _, self._weight_scale = table.distinct(self._weight_scale)
-        return table
+        distinct, _, self._weight_scale = table.distinct(self._weight_scale)
+        return distinct
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from ..linalg import RidgePath, Units
 from ..linalg.dense import joined_weights
 from ..objectives import calibrate
 from ..scale.statistics import FeaturePredictor, FeatureStatistics
-from ..splits import distinct_rows
+from ..splits import Floats, distinct_rows
 from ..tabular import TableEncoder
 from .targets import Targets
 
@@ -54,21 +54,20 @@ class Table:
     @classmethod
     def of(
         cls,
-        x: NDArray[np.float64],
+        x: Floats,
         y: NDArray[Any],
         targets: Targets,
         encoder: TableEncoder | None,
-        num_classes: int = 0,
+        m: int = 0,
         device: str | None = None,
     ) -> Table:
         """Encoded rows with targets ``y``, and the weights and groups of ``targets``, as tensors of their own."""
-        d = x.shape[1]
-        groups, numbers = (
-            (np.arange(d), np.ones(d, dtype=bool)) if encoder is None else (encoder.groups_, encoder.numbers_)
-        )
+        groups, numbers = np.arange(x.shape[1]), np.ones(x.shape[1], dtype=bool)
+        if encoder is not None:
+            groups, numbers = encoder.groups_, encoder.numbers_
         arrays = {"x": x, "y": y, "weights": targets.weights, "groups": groups, "numbers": numbers}
         tensors = {name: _tensor(array, device or "cpu") for name, array in arrays.items()}
-        return cls(**tensors, num_classes=num_classes, units=Units(_tensor(targets.groups, device or "cpu")))
+        return cls(**tensors, num_classes=m, units=Units(_tensor(targets.groups, device or "cpu")))
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -129,14 +128,14 @@ class Table:
 
         See :func:`kernel_embed.splits.distinct_rows`.
         """
-        Y = self.Y() if self.num_classes else self.y[:, None]
-        parts: list[Any] = [self.x, Y, self.weights, self.units.labels]
-        x, y, weights, units = (None if part is None else part.cpu().numpy() for part in parts)
-        distinct = distinct_rows(x, y, weights, units, scale)  # type: ignore[arg-type]
-        rows, groups = self.rows(distinct.rows), distinct.places if self.units.labels is not None else None
-        counts, shares, labels = (_tensor(part, self.x.device) for part in (distinct.weights, distinct.shares, groups))
-        part = dataclasses.replace(self.subset(rows), weights=counts, units=Units(labels, shares))
-        return dataclasses.replace(part, places=distinct.places), rows, distinct.scale
+        parts: list[Any] = [self.x, self.Y() if self.num_classes else self.y[:, None], self.weights, self.units.labels]
+        x, Y, weights, units = (None if part is None else part.cpu().numpy() for part in parts)
+        distinct = distinct_rows(x, Y, weights, units, scale)  # type: ignore[arg-type]
+        rows, places = self.rows(distinct.rows), distinct.places
+        of_rows = (distinct.weights, None if units is None else places, distinct.shares)
+        counts, labels, shares = (_tensor(array, self.x.device) for array in of_rows)
+        part = dataclasses.replace(self.subset(rows), weights=counts, units=Units(labels, shares), places=places)
+        return part, rows, distinct.scale
 
 
 def _tensor(array: NDArray[Any] | None, device: str | torch.device) -> Any:
@@ -150,12 +149,7 @@ def is_exact(n: int) -> bool:
 
 
 def num_points(n: int) -> int:
-    """p, the points of Nyström's features for n rows.
-
-    Example:
-        >>> [num_points(n) for n in (20_000, 200_000, 1_000_000)]
-        [2500, 1414, 632]
-    """
+    """p, the points of Nyström's features for n rows."""
     return int(min(max(math.sqrt(PRODUCTS / n), FEWEST_POINTS), MOST_POINTS))
 
 
@@ -164,8 +158,7 @@ def thinned(points: Tensor) -> Tensor:
     return points[:: math.ceil(len(points) / PROBES)]
 
 
-Loss = Callable[[Tensor, Tensor, Tensor | None], float]
-"""A loss of leave-one-out values and targets ``(n', m)``, with weights of the rows."""
+Loss = Callable[[Tensor, Tensor, Tensor | None], float]  # of left-out values and targets (n', m), and weights of rows
 
 
 def calibrated_loss(F: Tensor, Y: Tensor, weights: Tensor | None) -> float:
@@ -195,24 +188,24 @@ def condition(
     """
     if not exact:
         assert points is not None
+        part = table.subset(validation_rows)
         if has_explicit_features(embedding.kernel) or len(points) < 1.5 * PROBES:
-            return condition_on_sums(through_features(embedding, table, points), table, validation_rows, ridge, loss)
-        few = through_features(embedding, table, thinned(points))
-        ridge = _ridges(few, table, validation_rows, loss).best(ridge)
+            return condition_on_sums(through_features(embedding, table, points), part, ridge, loss)
+        ridge = _Ridges.of(through_features(embedding, table, thinned(points)), part, loss).best(ridge)
         statistics = through_features(embedding, table, points)
         statistics.embedding.regularization = ridge / statistics.num_data
         predictor = statistics.condition()
-        part = table.subset(validation_rows)
         return predictor.leave_one_out_at(part.x, part.y, part.weights, part.units), predictor
     if points is not None:
         Z, Y = explicit_features(_featured(embedding, points).kernel, table.x), embedding.targets(table.y, table.x)
         assert Z is not None
         C = (Z if table.weights is None else table.weights.unsqueeze(-1) * Z).mT @ Y
-        path = RidgePath.from_rows(Z, table.weights)
-        ridge = _Ridges(path, C, Z[validation_rows], Y[validation_rows], table, validation_rows, loss).best(ridge)
+        path, rows = RidgePath.from_rows(Z, table.weights), validation_rows
+        ZQ, weights, units = path.rotate(Z[rows]), table.weights_of(rows), table.units.subset(rows)
+        ridge = _Ridges(path, C, ZQ, Y[rows], weights, units, loss).best(ridge)
     embedding.regularization = ridge / table.total_weight
-    learns = any(parameter.requires_grad for parameter in embedding.parameters())
     # A frozen embedding needs no copy, which would be large for an input transform of many columns.
+    learns = any(parameter.requires_grad for parameter in embedding.parameters())
     conditioned = (embedding.condition if learns else embedding.attach)(**table.data)
     values = conditioned.leave_one_out()[validation_rows]
     if conditioned.system.num_features is not None:
@@ -222,10 +215,10 @@ def condition(
 
 
 def condition_on_sums(
-    statistics: FeatureStatistics, table: Table, validation_rows: Tensor, ridge: float, loss: Loss = calibrated_loss
+    statistics: FeatureStatistics, validation: Table, ridge: float, loss: Loss = calibrated_loss
 ) -> tuple[Tensor, LinearPredictor]:
-    """Condition on statistics of rows; the table holds at least the validation rows."""
-    ridges = _ridges(statistics, table, validation_rows, loss)
+    """Leave-one-out values at the ``validation`` rows, and the predictor, from statistics of all rows."""
+    ridges = _Ridges.of(statistics, validation, loss)
     ridge = ridges.best(ridge)
     statistics.embedding.regularization = ridge / statistics.num_data
     return ridges.left_out(ridge), statistics.condition()
@@ -251,28 +244,31 @@ def _featured(embedding: ConditionalEmbedding, points: Tensor) -> ConditionalEmb
     return embedding
 
 
-class _Ridges:
-    """An embedding through explicit features on all rows, for every ridge, at validation rows with features ``Z``."""
+class _Ridges(NamedTuple):
+    """An embedding through explicit features on all rows, for every ridge."""
 
-    def __init__(
-        self, path: RidgePath, C: Tensor, Z: Tensor, Y: Tensor, table: Table, validation_rows: Tensor, loss: Loss
-    ) -> None:
-        self._path, self._C, self._ZQ, self._Y, self._loss = path, C, path.rotate(Z), Y, loss
-        self._weights, self._units = table.weights_of(validation_rows), table.units.subset(validation_rows)
+    path: RidgePath  # of all rows
+    C: Tensor  # ZᵀWY of all rows
+    ZQ: Tensor  # rotated features of the validation rows, and their targets
+    Y: Tensor
+    weights: Tensor | None
+    units: Units
+    loss: Loss
+
+    @classmethod
+    def of(cls, statistics: FeatureStatistics, part: Table, loss: Loss) -> _Ridges:
+        """The same from statistics of all rows, for the validation rows ``part``."""
+        G, C = statistics.G, statistics.C
+        assert G is not None
+        assert C is not None
+        path, Z, Y = RidgePath.from_sums(G), statistics.features(part.x), statistics.embedding.targets(part.y, part.x)
+        return cls(path, C, path.rotate(Z), Y, part.weights, part.units, loss)
 
     def left_out(self, ridge: float) -> Tensor:
         """Leave-one-out values at the validation rows."""
-        return self._path.leave_one_out(self._ZQ, self._Y, self._C, ridge, self._weights, self._units)
+        return self.path.leave_one_out(self.ZQ, self.Y, self.C, ridge, self.weights, self.units)
 
     def best(self, ridge: float) -> float:
         """The multiple of ``ridge`` with the smallest leave-one-out loss."""
-        losses = [self._loss(self.left_out(factor * ridge), self._Y, self._weights) for factor in RIDGES]
+        losses = [self.loss(self.left_out(factor * ridge), self.Y, self.weights) for factor in RIDGES]
         return RIDGES[int(np.argmin(losses))] * ridge
-
-
-def _ridges(statistics: FeatureStatistics, table: Table, validation_rows: Tensor, loss: Loss) -> _Ridges:
-    if statistics.G is None or statistics.C is None:
-        raise ValueError("There are no rows to learn from.")
-    x, y = table.x[validation_rows], table.y[validation_rows]
-    Z, Y = statistics.features(x), statistics.embedding.targets(y, x)
-    return _Ridges(RidgePath.from_sums(statistics.G), statistics.C, Z, Y, table, validation_rows, loss)

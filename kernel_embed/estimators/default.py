@@ -1,17 +1,11 @@
 r"""How the default classifier is learned: cross-fitted candidates, combined in one pool.
 
 1. **Cross-fitted hyperparameters.** Leave-one-out values account for the fit of the coefficients, but not for
-   hyperparameters learned from the same rows: with many columns and few rows they are too optimistic. Rows are
-   therefore split into three parts, and the hyperparameters that predict a part are learned without it. With more than
-   :data:`CROSS_FITTED` rows they are learned from a sample, and all other rows are used for validation. Partitions are
-   cross-fitted in the same way, on more rows, and logistic regression in its own folds
-   (:mod:`kernel_embed.estimators.member_models`).
-2. **Coefficients from all rows.** Every embedding is then conditioned on all rows, exactly up to :data:`EXACT` rows and
-   through Nyström features beyond: few points for all members, more for those of largest weight. Its closed-form
-   leave-one-out value at a row that was not used for its hyperparameters imitates the prediction for a new row.
-3. **One pool.** Each candidate is calibrated on these values, and all are combined by one convex problem.
-
-Learning takes the same time for 10⁴ and 10⁶ rows; conditioning is linear in them.
+   hyperparameters learned from the same rows. Rows are therefore split into three parts, and the hyperparameters that
+   predict a part are learned without it; with more than :data:`CROSS_FITTED` rows they are learned from a sample.
+2. **Coefficients from all rows.** Every embedding is then conditioned on all rows, exactly up to
+   :data:`kernel_embed.estimators.conditioning.EXACT` rows and through Nyström features beyond.
+3. **One pool.** Each candidate is calibrated on its left-out values, and all are combined by one convex problem.
 """
 
 from __future__ import annotations
@@ -24,7 +18,6 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings import MulticlassEmbedding
@@ -32,11 +25,11 @@ from ..kernels import FeatureKernel
 from ..kernels.parameters import frozen
 from ..objectives import default_objective
 from ..runtime import ProgressBar, few_threads
-from ..splits import stratified_folds, stratified_sample
+from ..splits import Integers, stratified_folds, stratified_sample
 from ..tabular import InputTransform, make_input_transform
 from ..tabular.input_transforms import cached_transforms
 from ..validation import check_memory
-from .candidates import Candidate, Family, Search, is_wide, narrow_coordinates
+from .candidates import Candidate, Family, Search, is_wide, narrow_coordinates, relevances
 from .conditioning import PROBES, Table, condition, is_exact, num_points, thinned
 from .member_models import MOST_NUMBERS, boosted_embedding, fit_logistic
 from .pooled import Member, PooledPredictor, pooled
@@ -55,12 +48,10 @@ REFINED = 2  # members of largest weight that are conditioned through more than 
 VALIDATION_ROWS = 10_000  # rows that calibrate and pool, at most
 SAMPLED = 0.6  # fraction of the rows; if hyperparameters were learned from less, the ridge is learned again
 
-TALL_COPIES, WIDE_COPIES = 8, 15
-"""Measured peak memory of a fit in copies of the encoded table, for 10⁶ × 20 and 150 × 20,000."""
+TALL_COPIES, WIDE_COPIES = 8, 15  # measured peak memory in copies of the table, for 10⁶ × 20 and 150 × 20,000
 IN_PARTS = "Give fewer columns or rows; with partial_fit, or torchrun and distributed=True, rows can come in parts."
 
-Part = tuple[Tensor, Tensor]
-"""The rows that hyperparameters or partitions are learned from, and the validation rows."""
+Part = tuple[Tensor, Tensor]  # rows that hyperparameters or partitions are learned from, and validation rows
 
 
 def check_room(n: int, num_columns: int, device: str | None) -> None:
@@ -72,10 +63,7 @@ def check_room(n: int, num_columns: int, device: str | None) -> None:
 
 
 def learn_default(table: Table, seed: int, bar: ProgressBar, num_rows: int | None = None) -> PooledPredictor:
-    """Learn the default classifier; see the module docstring.
-
-    ``num_rows`` is the total number of rows if the table is only a sample of them.
-    """
+    """Learn the default classifier; ``num_rows`` are there in all if the table is only a sample of them."""
     generator = np.random.default_rng(seed)
     n = num_rows or len(table.x)
     parts, partition_parts = _parts(table, n, generator)
@@ -133,10 +121,9 @@ def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple
     split = [(np.flatnonzero(number != k), np.flatnonzero(number == k)) for k in range(NUM_PARTS)]
     split = [(outside, inside) for outside, inside in split if len(inside) and len(outside)]
 
-    def sampled(outside: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    def sampled(outside: Integers, size: int) -> Integers:
         of_rows = None if places is None else places[outside]
-        sample: NDArray[np.int64] = outside[stratified_sample(labels[outside], size, generator, of_rows)]
-        return sample
+        return np.asarray(outside[stratified_sample(labels[outside], size, generator, of_rows)])
 
     if num_rows > CROSS_FITTED:
         learned = sampled(split[0][0], min(SAMPLE, n // 2))
@@ -145,10 +132,11 @@ def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple
         parts = [(sampled(outside, SAMPLE), inside) for outside, inside in split]
     few = num_rows <= CROSS_FITTED or is_exact(num_rows)
     partition_parts = [(sampled(outside, PARTITION_ROWS), inside) for outside, inside in split[: None if few else 1]]
-    first, second = (
-        [(table.rows(learned), table.rows(rows)) for learned, rows in pairs] for pairs in (parts, partition_parts)
-    )
-    return first, second
+
+    def tensors(pairs: Sequence[tuple[Integers, Integers]]) -> list[Part]:
+        return [(table.rows(learned), table.rows(rows)) for learned, rows in pairs]
+
+    return tensors(parts), tensors(partition_parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +163,9 @@ class _Learner:
                 learned = [self.search.learn(family, rows.subset(parts[0][0]))]
                 learned += [self.search.learn(family, rows.subset(training), learned[0]) for training, _ in parts[1:]]
             stages = tuple(learned[0])
-            # With many rows, only the last stage
-            for relevance in stages if len(parts) > 1 or len(rows.x) < FEWEST else stages[-1:]:
+            for relevance in (
+                stages if len(parts) > 1 or len(rows.x) < FEWEST else stages[-1:]
+            ):  # of many rows, the last
                 self.bar.set_postfix_str(f"conditioning {name} {family} {relevance}")
                 yield self.conditioned(Candidate(name, family, relevance), [one[relevance] for one in learned], parts)
             self.bar.update()
@@ -200,7 +189,8 @@ class _Learner:
                 embedding, predictor, left_out = fit_logistic(
                     table, self.transforms["squash"], self.validation_rows, training_rows, seed
                 )
-            yield Member.of(Candidate("squash", "logistic", "common"), [embedding], [predictor], table.groups), left_out
+            candidate, relevance = Candidate("squash", "logistic", "common"), predictor.relevances(table.groups)
+            yield Member(candidate, (embedding,), (predictor,), relevance), left_out
         self.bar.update()
 
     def _transformed(self, name: InputTransform) -> Table:
@@ -223,8 +213,8 @@ class _Learner:
                 sampled = family != "linear" and len(training) < SAMPLED * len(table.x)
                 points = self.points if sampled or family == "partition" or not self.exact else None
                 unseen = torch.isin(self.validation_rows, validation)
-                left_out[unseen], predictor = condition(
-                    whole, table, self.validation_rows[unseen], ridge, points, self.exact
-                )
+                rows = self.validation_rows[unseen]
+                left_out[unseen], predictor = condition(whole, table, rows, ridge, points, self.exact)
                 predictors.append(predictor)
-        return Member.of(candidate, embeddings, predictors, table.groups), left_out
+        relevance = torch.stack([relevances(embedding, table.groups) for embedding in embeddings]).mean(0)
+        return Member(candidate, tuple(embeddings), tuple(predictors), relevance), left_out

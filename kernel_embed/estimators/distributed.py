@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,16 +42,12 @@ def fit_on_ranks(
 ) -> None:
     """Learn one classifier from the rows of all ranks; ``X`` and ``y`` are those of this rank."""
     if not dist.is_initialized():
-        raise RuntimeError(
-            "distributed=True needs a process group. Start the ranks with torchrun and call "
-            "torch.distributed.init_process_group first."
-        )
+        raise RuntimeError("distributed=True needs torchrun and torch.distributed.init_process_group. Call it first.")
     X, targets = _read_everywhere(classifier, X, y, sample_weight)
     labeled, weights = targets.labeled, targets.weights
     assert targets.classes is not None
-    shares: list[tuple[int, list[Any]]] = _gathered((len(labeled), targets.classes.tolist()))
-    total = sum(rows for rows, _ in shares)
-    classes = np.unique(np.concatenate([np.asarray(labels) for _, labels in shares]))
+    counts, of_ranks = zip(*_gathered((len(labeled), targets.classes.tolist())), strict=True)
+    total, classes = sum(counts), np.unique(np.concatenate([np.asarray(labels) for labels in of_ranks]))
     generator = np.random.default_rng([seed_of(classifier.random_state) or 0, dist.get_rank()])
     size = len(labeled) if total <= GATHERED else int(np.ceil(GATHERED * len(labeled) / total))
     sampled = labeled[stratified_sample(targets.Y[labeled].argmax(1), size, generator)]
@@ -90,12 +87,13 @@ def _learn_on_leader(
     """Learn on rank 0 from the gathered rows, and broadcast the result to every rank."""
     box: list[Any] = [None]
     if dist.get_rank() == 0:
-        X, y = _stacked([sample[0] for sample in samples]), np.concatenate([sample[1] for sample in samples])
-        weighted = any(sample[2] is not None for sample in samples)
-        parts = [np.ones(len(sample[1])) if sample[2] is None else sample[2] for sample in samples]
-        weights = np.concatenate(parts) if weighted else None
+        tables, labels, of_rows = zip(*samples, strict=True)
+        weights = None
+        if any(part is not None for part in of_rows):
+            pairs = zip(of_rows, labels, strict=True)
+            weights = np.concatenate([np.ones(len(y)) if part is None else part for part, y in pairs])
         try:
-            classifier._fit(X, y, weights, classes, total)
+            classifier._fit(_stacked(tables), np.concatenate(labels), weights, classes, total)
             box = [vars(classifier)]
         except (ValueError, TypeError) as error:
             box = [error]
@@ -111,26 +109,24 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
     """The pool with the statistics of all ranks added; ``rest`` are the other rows of this rank."""
     predictor, members = classifier.conditioned_, []
     if not isinstance(predictor, PooledPredictor):
-        raise TypeError("distributed=True works for the default classifier, not for one kernel. Use ShardedEmbedding.")
+        raise TypeError("distributed=True is for the default classifier. For one kernel use ShardedEmbedding.")
+    validation = classifier._table.subset(predictor.left_out_rows)
     for member in predictor.members:
         (old,) = member.predictors
         new: LinearPredictor
         if isinstance(old, LogisticPredictor):  # which leaves validation rows out of its sums
             own = FeatureStatistics(old.logits.embedding) if rest is None else old.statistics_of(rest)
             new = old.joined(reduce_statistics(own))
-            values = new.mean(classifier._table.x[predictor.left_out_rows])
+            values = new.mean(validation.x)
         elif isinstance(old, MulticlassFeaturePredictor):
             own = FeatureStatistics(old.embedding)
             if rest is not None:
                 own.update(rest.x, rest.y, rest.weights)
             ridge = old.embedding.regularization.item() * old.num_data
             whole = old.statistics + reduce_statistics(own)
-            values, new = condition_on_sums(whole, classifier._table, predictor.left_out_rows, ridge)
+            values, new = condition_on_sums(whole, validation, ridge)
         else:
-            raise TypeError(
-                f"A {type(old).__name__} has no features, so its rows cannot be added over ranks. "
-                "Fit it with more rows than features on every rank."
-            )  # pragma: no cover
+            raise TypeError(f"A {type(old).__name__} has no sums to add over ranks. Fit it with more rows.")
         members.append((dataclasses.replace(member, predictors=(new,)), values))
     return pooled(classifier._table, predictor.left_out_rows, predictor.left_out_parts, members)
 
@@ -142,7 +138,7 @@ def _gathered(value: Any) -> list[Any]:
     return values
 
 
-def _stacked(parts: list[Any]) -> Any:
+def _stacked(parts: Sequence[Any]) -> Any:
     """Matrices or data frames, one below the other."""
     if hasattr(parts[0], "iloc"):
         import pandas

@@ -20,52 +20,20 @@ from ..objectives import LogarithmicPool, SoftmaxCalibration, calibrate, pool
 from ..scale.statistics import MulticlassFeaturePredictor
 from ..splits import stratified_sample
 from ..tabular.input_transforms import cached_transforms
-from .candidates import Candidate, relevances
+from .candidates import Candidate
 from .conditioning import Table, is_exact, num_points, ridge_of, through_features
 from .member_models import LogisticPredictor
 
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A learned candidate: the mean of the predictions of one or several embeddings, with its calibration.
-
-    Attributes:
-        candidate: which kernel.
-        embeddings: on transformed rows; one for each cross-fitting part.
-        predictors: the same with data, as functions of encoded rows.
-        relevances: of each column of the table.
-        calibration: from decision probabilities to probabilities; ``None`` for logits, whose cross-entropy was
-            minimized already.
-
-    Example:
-        >>> import kernel_embed as ke
-        >>> from sklearn.datasets import load_iris
-        >>> X, y = load_iris(return_X_y=True)
-        >>> classifier = ke.MulticlassEmbeddingClassifier(max_evaluations=3, progress=False).fit(X[::5], y[::5])
-        >>> classifier.conditioned_.members[0].relevances.shape
-        torch.Size([4])
-    """
+    """A learned candidate: the mean of the predictions of one or several embeddings, with its calibration."""
 
     candidate: Candidate
-    embeddings: tuple[MulticlassEmbedding, ...]
-    predictors: tuple[LinearPredictor, ...]
-    relevances: Tensor
-    calibration: SoftmaxCalibration | None = None
-
-    @classmethod
-    def of(
-        cls,
-        candidate: Candidate,
-        embeddings: Sequence[MulticlassEmbedding],
-        predictors: Sequence[LinearPredictor],
-        groups: Tensor,
-    ) -> Member:
-        """A member that is not calibrated yet; ``groups`` are the table columns of the encoded ones."""
-        of_each = [
-            predictor.relevances(groups) if isinstance(predictor, LogisticPredictor) else relevances(embedding, groups)
-            for embedding, predictor in zip(embeddings, predictors, strict=True)
-        ]
-        return cls(candidate, tuple(embeddings), tuple(predictors), torch.stack(of_each).mean(0))
+    embeddings: tuple[MulticlassEmbedding, ...]  # on transformed rows, one for each cross-fitting part
+    predictors: tuple[LinearPredictor, ...]  # the same with data, as functions of encoded rows
+    relevances: Tensor  # of each column of the table, (G,)
+    calibration: SoftmaxCalibration | None = None  # None for logits, whose cross-entropy was minimized already
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p(x) at checked points, from the mean of f(x) over the embeddings: ``(t, m)``."""
@@ -80,33 +48,15 @@ class Member:
 class PooledPredictor(MulticlassPredictor):
     """A logarithmic pool of members; see :mod:`kernel_embed.objectives.pool`.
 
-    Attributes:
-        members: the candidates that take part.
-        pool: their weights, and the offsets of the classes.
-        left_out: leave-one-out log probabilities of training rows, by hyperparameters learned without them,
-            ``(n', m)``.
-        left_out_rows: the numbers of those rows.
-        left_out_parts: which embedding of a member was learned without each of them.
-
-    Example:
-        >>> import kernel_embed as ke
-        >>> from sklearn.datasets import load_iris
-        >>> X, y = load_iris(return_X_y=True)
-        >>> classifier = ke.MulticlassEmbeddingClassifier(max_evaluations=3, progress=False).fit(X[::5], y[::5])
-        >>> len(classifier.conditioned_.members) == len(classifier.conditioned_.pool.weights)
-        True
+    ``left_out`` are log probabilities ``(n', m)`` of the training rows ``left_out_rows``, by models without them;
+    ``left_out_parts`` says which embedding of a member was learned without each.
     """
 
     def __init__(
-        self,
-        members: tuple[Member, ...],
-        pool: LogarithmicPool,
-        left_out: Tensor,
-        left_out_rows: Tensor,
-        left_out_parts: Tensor,
+        self, members: Sequence[Member], pool: LogarithmicPool, left_out: Tensor, rows: Tensor, parts: Tensor
     ) -> None:
-        self.members, self.pool = members, pool
-        self.left_out, self.left_out_rows, self.left_out_parts = left_out, left_out_rows, left_out_parts
+        self.members, self.pool = tuple(members), pool
+        self.left_out, self.left_out_rows, self.left_out_parts = left_out, rows, parts
 
     def __repr__(self) -> str:
         shares = zip(self.members, self.pool.weights.tolist(), strict=True)
@@ -154,13 +104,10 @@ class PooledPredictor(MulticlassPredictor):
 
     def refitted(self, table: Table, rows: Tensor, part: int) -> PooledPredictor:
         """The pool with the embeddings of one part, conditioned only on some rows of the ``table`` it was fitted to."""
-        subset = table.subset(rows)
-        members = tuple(
-            dataclasses.replace(
-                member, predictors=(refitted(member.predictors[min(part, len(member.predictors) - 1)], table, subset),)
-            )
-            for member in self._active
-        )
+        subset, members = table.subset(rows), []
+        for member in self._active:
+            own = member.predictors[min(part, len(member.predictors) - 1)]
+            members.append(dataclasses.replace(member, predictors=(refitted(own, table, subset),)))
         pool = LogarithmicPool(self.pool.weights[self.pool.weights > 0], self.pool.offset)
         return PooledPredictor(members, pool, self.left_out, self.left_out_rows, self.left_out_parts)
 
@@ -168,15 +115,14 @@ class PooledPredictor(MulticlassPredictor):
     def updated(self, old: Table, new: Table) -> tuple[PooledPredictor, Table]:
         """The pool with rows added to those of ``old``, and the table that it still needs.
 
-        Kernels, ridges, calibrations and pool weights stay fixed; the coefficients become those of all rows. Members
-        with features add to their sums and do not need the old rows. Exact members are conditioned again, and switch to
-        features beyond :data:`kernel_embed.estimators.conditioning.EXACT` rows.
+        Members with features add to their sums and do not need the old rows. Exact members are conditioned again, and
+        switch to features beyond :data:`kernel_embed.estimators.conditioning.EXACT` rows.
         """
         whole = old.joined(new)
-        members = tuple(
+        members = [
             dataclasses.replace(member, predictors=tuple(_updated(one, old, new, whole) for one in member.predictors))
             for member in self.members
-        )
+        ]
         needs_rows = any(isinstance(one, MulticlassExpansion) for member in members for one in member.predictors)
         pool = PooledPredictor(members, self.pool, self.left_out, self.left_out_rows, self.left_out_parts)
         return pool, whole if needs_rows else old
@@ -220,15 +166,15 @@ def pooled(
 ) -> PooledPredictor:
     """Calibrate members on their out-of-sample values at the validation rows, of these ``parts``, and combine them."""
     Y, weights = table.Y(validation_rows), table.weights_of(validation_rows)
-    calibrated = [
-        member
-        if isinstance(member.predictors[0], LogisticPredictor)
-        else dataclasses.replace(member, calibration=calibrate(left_out, Y, weights=weights))
-        for member, left_out in members
-    ]
-    log_p = torch.stack([one.calibrated(left_out) for one, (_, left_out) in zip(calibrated, members, strict=True)])
+    calibrated, of_members = [], []
+    for member, left_out in members:
+        if not isinstance(member.predictors[0], LogisticPredictor):
+            member = dataclasses.replace(member, calibration=calibrate(left_out, Y, weights=weights))
+        calibrated.append(member)
+        of_members.append(member.calibrated(left_out))
+    log_p = torch.stack(of_members)
     combined = pool(log_p, Y, weights=weights)
-    predictor = PooledPredictor(tuple(calibrated), combined, combined.log_probabilities(log_p), validation_rows, parts)
+    predictor = PooledPredictor(calibrated, combined, combined.log_probabilities(log_p), validation_rows, parts)
     for member in predictor._active:
         for one in member.predictors:
             one.prepare()  # resolves the kernels now, and not at the first prediction

@@ -49,7 +49,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
             have about the requested coverage; ``"split"`` holds rows out, and intervals have at least that coverage
             for exchangeable rows. ``"auto"`` splits if there are more than ``max_rows`` rows.
         subset_size: with more rows, kernels are learned on a random part of this size.
-        max_rows: the largest number of rows for exact embeddings; with more, ``num_features`` Nyström features are used.
+        max_rows: the largest number of rows for exact embeddings; more use ``num_features`` Nyström features.
         num_features: see ``max_rows``; ``None`` uses between 500 and 2500, fewer for more rows.
         max_evaluations: a limit for the optimizer, for each kernel.
         random_state: seed of the choice of rows and of draws.

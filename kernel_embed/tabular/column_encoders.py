@@ -1,8 +1,7 @@
 """Column types: which columns belong to a type, and how they are encoded as numbers.
 
 A column is encoded by the first registered type that accepts it. To add a type, write a subclass of
-:class:`ColumnEncoder` and decorate it with :func:`register_column_type`; the
-estimators and the comparison then use it.
+:class:`ColumnEncoder` and decorate it with :func:`register_column_type`; the estimators and the comparison then use it.
 """
 
 from __future__ import annotations
@@ -17,27 +16,18 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Objects = NDArray[np.object_]
 
-MAX_CATEGORIES = 40
-"""The largest number of categories of a column that are encoded separately; the others share one code."""
+MAX_CATEGORIES = 40  # categories of a column that are encoded separately, at most; the others share one code
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedColumn:
-    """One column of the encoded matrix.
-
-    Attributes:
-        name: its name.
-        source: the index of the table column that it encodes.
-        source_name: the name of that column.
-        part: which aspect of the column it encodes; columns with the same source and part share a lengthscale.
-        is_number: whether it is a quantity, which an input transform may change, and not an indicator.
-    """
+    """One column of the encoded matrix."""
 
     name: str
-    source: int
+    source: int  # the index of the table column that it encodes
     source_name: str
-    part: str
-    is_number: bool
+    part: str  # the aspect that it encodes; columns with the same source and part share a lengthscale
+    is_number: bool  # whether it is a quantity, which an input transform may change, and not an indicator
 
 
 class ColumnEncoder(abc.ABC):
@@ -113,9 +103,6 @@ def register_column_type(encoder: type[E]) -> type[E]:
     Args:
         encoder: a subclass of :class:`ColumnEncoder`.
 
-    Returns:
-        The same class.
-
     Raises:
         TypeError: if it is not a subclass of :class:`ColumnEncoder`.
 
@@ -135,14 +122,9 @@ def column_type(column: NDArray[Any]) -> type[ColumnEncoder]:
     Args:
         column: the cells of the column.
 
-    Returns:
-        A subclass of :class:`ColumnEncoder`.
-
     Example:
         >>> column_type(np.array([1, None, True], dtype=object)).__name__
         'NumberEncoder'
-        >>> column_type(np.array(["a", None], dtype=object)).is_category
-        True
     """
     return next(encoder for encoder in COLUMN_TYPES if encoder.accepts(column))
 

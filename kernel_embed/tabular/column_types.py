@@ -16,22 +16,19 @@ from .column_encoders import ColumnEncoder, EncodedColumn, Floats, Objects, is_m
 
 IDENTIFIER_ROWS = 20
 """Rows from which a text column with a different text in every row, or a row counter, counts as an identifier."""
-
 DAY = np.timedelta64(1, "D")
 YEAR, WEEK = 365.2425, 7.0
-SPANS = (datetime.timedelta, datetime.time, np.timedelta64)
-"""Cells that are a time: durations, and times of the day since midnight."""
+SPANS = (datetime.timedelta, datetime.time, np.timedelta64)  # durations, and times of the day since midnight
 NUMBERS = (bool, int, float, np.number, np.bool_, Decimal, Fraction)
-
 EMPTY, CONSTANT, IDENTIFIER = "no values", "constant", "an identifier (a different text in every row)"
-ROW_NUMBER = "row numbers"
 
 
 @register_column_type
 class TextEncoder(ColumnEncoder):
     """Texts and anything else: one-hot categories, each 1/√2, so that two different ones are at distance 1.
 
-    A missing cell is a category. Rare categories share the last number; two categories need one number.
+    A missing cell is a category. Rare categories share the last number; two categories need one number, which is
+    halfway between them for an unknown category.
     """
 
     is_category = True
@@ -39,21 +36,17 @@ class TextEncoder(ColumnEncoder):
 
     @classmethod
     def accepts(cls, column: NDArray[Any]) -> bool:
-        """Every column: this is the last type to be tried."""
         return True
 
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Objects:
-        """The cells as text."""
-        if column.dtype.kind == "O" and (several := next(filter(_is_several, column), None)) is not None:
-            raise ValueError(
-                f"Column {name!r} has several values in a cell ({type(several).__name__}). Make one column of each, or "
-                "drop the column."
-            )
+        for cell in column if column.dtype.kind == "O" else ():
+            if hasattr(cell, "__len__") and not isinstance(cell, str | bytes):
+                kind = type(cell).__name__
+                raise ValueError(f"Column {name!r} has several values in a cell ({kind}). Split or drop the column.")
         return np.array([cls.MISSING if is_missing(cell) else str(cell) for cell in column], dtype=object)
 
     def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
-        """The most frequent categories."""
         categories, counts = np.unique(self.values(column, self.name).astype(str), return_counts=True)
         if len(categories) < 2:
             return CONSTANT
@@ -66,12 +59,10 @@ class TextEncoder(ColumnEncoder):
         return None
 
     def outputs(self) -> list[EncodedColumn]:
-        """One for each category."""
         names = self.categories[1:] if self.is_binary else [*self.categories, *["(other)"] * self.has_rest]
         return [self.output(f"{self.name}={category}", "", False) for category in names]
 
     def transform(self, column: NDArray[Any]) -> Floats:
-        """``(n, number of categories)``; an unknown category is 0, or halfway between the two if there are two."""
         texts = self.values(column, self.name).astype(str)
         places = np.searchsorted(self.categories, texts).clip(max=len(self.categories) - 1)
         is_known = np.asarray(self.categories)[places] == texts
@@ -94,7 +85,6 @@ class NumberEncoder(ColumnEncoder):
 
     @classmethod
     def accepts(cls, column: NDArray[Any]) -> bool:
-        """Numeric types, and objects that are numbers or missing, or times or missing."""
         if column.dtype.kind != "O":
             return column.dtype.kind in "fiubm"
         kind = SPANS if isinstance(_first(column), SPANS) else NUMBERS
@@ -102,32 +92,23 @@ class NumberEncoder(ColumnEncoder):
 
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Floats:
-        """The numbers; durations and times in days."""
-        if column.dtype.kind == "m":
-            values = np.where(np.isnat(column), np.nan, column / DAY).astype(float)
-        elif column.dtype.kind == "O":
-            try:
+        try:
+            if column.dtype.kind == "m":
+                values = np.where(np.isnat(column), np.nan, column / DAY).astype(float)
+            elif column.dtype.kind == "O":
                 values = np.array([np.nan if is_missing(cell) else number(cell) for cell in column])
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"Column {name!r} held numbers in training, but now has another cell: {error}. "
-                    "Make the cell a number, or empty."
-                ) from None
-        elif column.dtype.kind in "fiub":
-            values = column.astype(np.float64)
-        else:
-            raise ValueError(
-                f"Column {name!r} held numbers in training, but is now {column.dtype}. Encode it as in training."
-            )
+            elif column.dtype.kind in "fiub":
+                values = column.astype(np.float64)
+            else:
+                raise TypeError(f"its type is {column.dtype}.")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Column {name!r} held numbers in training, but now has other cells: {error}") from None
         if bool(np.isinf(values).any()):
-            raise ValueError(
-                f"Input contains infinity, in row {int(np.isinf(values).argmax())} of column {name!r}. "
-                "Leave such cells empty, and they count as missing."
-            )
+            row = int(np.isinf(values).argmax())
+            raise ValueError(f"Input contains infinity, in row {row} of column {name!r}. Leave such cells empty.")
         return values
 
     def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
-        """Median, and whether cells are missing."""
         values = self.values(column, self.name)
         missing = np.isnan(values)
         if missing.all():
@@ -142,12 +123,10 @@ class NumberEncoder(ColumnEncoder):
         return None if self.varies or self.may_be_missing else CONSTANT
 
     def outputs(self) -> list[EncodedColumn]:
-        """The value, and the indicator."""
         value = [self.output(self.name, "", self.is_quantity)] * self.varies
         return value + [self.output(f"{self.name} is missing", "missing", False)] * self.may_be_missing
 
     def transform(self, column: NDArray[Any]) -> Floats:
-        """``(n, 1)`` or ``(n, 2)``."""
         values = self.values(column, self.name)
         missing = np.isnan(values)
         value = [(np.where(missing, self.median, values) - self.low) / self.range] * self.varies
@@ -156,33 +135,27 @@ class NumberEncoder(ColumnEncoder):
 
 @register_column_type
 class DateEncoder(ColumnEncoder):
-    """Dates: days since 1970, and the positions in the year and in the week on circles."""
+    """Dates: days since 1970, of times with a zone in UTC, and the positions in the year and in the week on circles."""
 
     PARTS = ("", " in year, sine", " in year, cosine", " in week, sine", " in week, cosine")
 
     @classmethod
     def accepts(cls, column: NDArray[Any]) -> bool:
-        """Date types, and objects that are all dates or missing."""
         if column.dtype.kind != "O":
             return column.dtype.kind == "M"
-        cells = [cell for cell in column if not is_missing(cell)] if _is_date(_first(column)) else []
-        return bool(cells) and all(map(_is_date, cells))
+        return _is_date(_first(column)) and all(is_missing(cell) or _is_date(cell) for cell in column)
 
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Floats:
-        """Days since 1970, of times with a zone in UTC."""
         if column.dtype.kind == "O":
             column = np.array([_in_utc(cell) for cell in column], dtype=object)
         try:
             seconds = column.astype("datetime64[s]")
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"Column {name!r} held dates in training, but now has another cell ({error}). Give dates."
-            ) from error
+            raise ValueError(f"Column {name!r} held dates in training, but now has other cells ({error}).") from error
         return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / 86400.0)
 
     def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
-        """Median, and whether cells are missing."""
         days = self.values(column, self.name)
         if np.isnan(days).all():
             return EMPTY
@@ -190,12 +163,10 @@ class DateEncoder(ColumnEncoder):
         return None if self.may_be_missing or np.ptp(days) > 0 else CONSTANT
 
     def outputs(self) -> list[EncodedColumn]:
-        """Days, circles, and the indicator."""
         value = [self.output(self.name + part, part, not part) for part in self.PARTS]
         return value + [self.output(f"{self.name} is missing", "missing", False)] * self.may_be_missing
 
     def transform(self, column: NDArray[Any]) -> Floats:
-        """``(n, 5)`` or ``(n, 6)``."""
         days = self.values(column, self.name)
         missing = np.isnan(days)
         days = np.where(missing, self.median, days)
@@ -216,8 +187,7 @@ def encode_numbers(encoders: Sequence[ColumnEncoder], columns: Sequence[NDArray[
     if bool(np.isinf(values).any()):
         return None  # encoded one by one, the error names the column
     median, low, size = np.array([(e.median, e.low, e.range) for e in plain]).T
-    encoded: Floats = (np.where(np.isnan(values), median, values) - low) / size
-    return encoded
+    return np.asarray((np.where(np.isnan(values), median, values) - low) / size)
 
 
 def number(cell: Any) -> float:
@@ -230,10 +200,6 @@ def number(cell: Any) -> float:
         return float(cell)
     except OverflowError:
         return math.inf if cell > 0 else -math.inf
-
-
-def _is_several(cell: object) -> bool:
-    return hasattr(cell, "__len__") and not isinstance(cell, str | bytes)
 
 
 def _is_date(cell: object) -> bool:

@@ -1,22 +1,8 @@
-"""Tables as matrices of numbers: each column is encoded by its type.
-
-=============  ======================================================================================================
-column         numbers
-=============  ======================================================================================================
-number         its value, two values as 0 and 1; a missing one is the median, and an indicator marks missing cells
-time           durations, and times of the day, in days
-boolean        0 and 1
-date           days since 1970, and the positions in the year and in the week on circles
-text           one-hot, each 1/√2, so that two different categories are at distance 1; rare ones share a number
-=============  ======================================================================================================
-
-Columns without information are dropped, with the reason: constant columns, empty columns, and identifiers, which are
-texts that differ in every row, or row counters, unless there is no other column. Other types can be added; see
-:mod:`kernel_embed.tabular.column_encoders`.
-"""
+"""Tables as matrices of numbers: each column is encoded by its type (:mod:`kernel_embed.tabular.column_types`)."""
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import numpy as np
@@ -26,15 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..validation import check_count
 from .column_encoders import MAX_CATEGORIES, ColumnEncoder, EncodedColumn, Floats, Objects, column_type, is_missing
-from .column_types import ROW_NUMBER, NumberEncoder, encode_numbers
+from .column_types import NumberEncoder, encode_numbers
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Encodes a table of numbers, texts, booleans and dates with missing cells as a matrix of numbers.
 
     Takes NumPy arrays and data frames (pandas, polars, pyarrow, and others that have ``columns`` and ``to_numpy``). It
-    rejects columns with several values in a cell, such as lists, and drops
-    columns without information: empty or constant ones, texts that differ in every row, and, if there are other
+    drops columns without information: empty or constant ones, texts that differ in every row, and, if there are other
     columns, row counters, from which a model would learn the order of the file.
 
     Args:
@@ -42,7 +27,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Attributes:
         feature_names_in_: names of the columns, for data frames.
-        encoded_: for each encoded column its name, the column it comes from, and whether it is a quantity.
+        encoded_: for each encoded column its ``name``, ``source_name`` and whether it ``is_number``, a quantity.
         groups_: for each encoded column the group that shares a lengthscale: a category, a number, an indicator.
         numbers_: for each encoded column whether it is a quantity.
         dropped_: names of the dropped columns, with the reason.
@@ -88,7 +73,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         counters = [encoder for encoder in self._encoders if getattr(encoder, "is_row_number", False)]
         if len(counters) < len(self._encoders):  # alone, a counter may be time
             self._encoders = [encoder for encoder in self._encoders if encoder not in counters]
-            self.dropped_ |= {encoder.name: ROW_NUMBER for encoder in counters}
+            self.dropped_ |= {encoder.name: "row numbers" for encoder in counters}
         self.encoded_ = [output for encoder in self._encoders for output in encoder.outputs()]
         if not self.encoded_:
             # Without information: one column of zeros, so that the marginal distribution is predicted.
@@ -120,9 +105,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if not self._encoders:
             return np.zeros((len(columns[0]) if columns else 0, 1))
         numbers = encode_numbers(self._encoders, columns)
-        if numbers is not None:
-            return numbers
-        return np.concatenate([encoder.transform(columns[encoder.index]) for encoder in self._encoders], axis=1)
+        if numbers is None:
+            numbers = np.concatenate([one.transform(columns[one.index]) for one in self._encoders], axis=1)
+        return numbers
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Objects:
         """The names of the encoded columns.
@@ -141,9 +126,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             details = [f"Feature names unseen at fit time: {unknown}"] * bool(unknown)
             details += [f"Feature names seen at fit time, yet now missing: {missing}"] * bool(missing)
             details = details or ["Feature names must be in the same order as they were in fit."]
-            raise ValueError(
-                "The feature names should match those that were passed during fit.\n" + "\n".join(details) + "\n"
-            )
+            lines = ["The feature names should match those that were passed during fit.", *details, ""]
+            raise ValueError("\n".join(lines))
         if num_columns != self.n_features_in_:
             raise ValueError(
                 f"X has {num_columns} features, but TableEncoder is expecting {self.n_features_in_} features as input."
@@ -165,7 +149,7 @@ def validate_table(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """``X`` with scikit-learn's checks: a data frame unchanged, anything else as a matrix."""
     X = _frame(X)
     if hasattr(X, "columns") and not hasattr(X, "toarray"):
-        check_names(X)
+        _names(X)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         if 0 in (len(X), X.shape[1]):
             what = "sample(s)" if len(X) == 0 else "feature(s)"
@@ -201,25 +185,21 @@ def read_columns(X: Any) -> tuple[list[NDArray[Any]], list[str] | None]:
     if hasattr(X, "toarray"):
         raise TypeError("Sparse data is not supported. Convert it with X.toarray().")
     if hasattr(X, "columns") and hasattr(X, "__getitem__"):
-        names = check_names(X)
+        names = _names(X)
         has_names = all(isinstance(name, str) for name in X.columns)
         return [_as_array(X[name], name) for name in X.columns], names if has_names else None
     array = np.asarray(X)
     if array.ndim != 2:
-        raise ValueError(
-            f"Expected 2D array, got {array.ndim}D array instead. Reshape your data either using "
-            "array.reshape(-1, 1) if it has one column, or array.reshape(1, -1) if it has one row."
-        )
+        raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data to rows and columns.")
     if np.iscomplexobj(array):
         raise ValueError("Complex data not supported. Give real and imaginary parts as separate columns.")
     return list(array.T), None
 
 
-def check_names(X: Any) -> list[str]:
+def _names(X: Any) -> list[str]:
     """The names of the columns, which must differ."""
     names = [str(name) for name in X.columns]
-    if len(set(names)) < len(names):
-        repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated := sorted(name for name, count in collections.Counter(names).items() if count > 1):
         raise ValueError(f"Several columns have the same name: {repeated}. Rename them.")
     return names
 
@@ -254,8 +234,8 @@ def label_array(y: Any, required: bool = False) -> Any:
     if required and bool(missing.any()):
         first = int(missing.argmax())
         raise ValueError(
-            f"{int(missing.sum())} of {len(y)} rows have no label, the first is row {first}: Input y contains NaN or "
-            "None. Leave those rows out."
+            f"{int(missing.sum())} of {len(y)} rows have no label, the first is row {first}: Input y contains NaN. "
+            "Leave those rows out."
         )
     cells = np.asarray(y)
     is_one_type = cells.dtype.kind == "O" and not missing.any() and len(set(map(type, cells))) == 1

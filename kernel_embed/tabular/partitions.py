@@ -35,8 +35,10 @@ class Tree:
 
     Example:
         >>> below, above = torch.tensor([1, -1, -1]), torch.tensor([2, -1, -1])
-        >>> Tree(torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0]), below, above).columns.shape
-        torch.Size([3])
+        >>> tree = Tree(torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0]), below, above)
+        >>> Partitions([tree])(torch.tensor([[0.2], [0.7]]))
+        tensor([[1., 0.],
+                [0., 1.]])
     """
 
     columns: Tensor
@@ -58,13 +60,12 @@ class Tree:
             raise ValueError("A tree needs at least one node. A single leaf is below = above = [-1].")
         inner = self.below >= 0
         if bool(self.thresholds[inner].isnan().any()):
-            raise ValueError("Expected thresholds of numbers, got NaN, which no value is above or below. Give others.")
+            raise ValueError("Expected thresholds of numbers, got NaN, which no value is above or below.")
         number = torch.arange(len(self.below), device=self.below.device)[inner]
-        for name, to in (("below", self.below[inner]), ("above", self.above[inner])):
+        for name in ("below", "above"):
+            to = getattr(self, name)[inner]
             if not bool(((number < to) & (to < len(self.below))).all()):
-                raise ValueError(
-                    f"Expected {name} to lead to nodes of larger numbers, got {to.tolist()}. Count from the root."
-                )
+                raise ValueError(f"Expected {name} to lead to nodes of larger numbers, got {to.tolist()}.")
         if bool((self.columns[inner] < 0).any()):
             raise ValueError("Column numbers must not be negative.")
 
@@ -79,11 +80,10 @@ class Partitions(torch.nn.Module):
         ValueError: if ``trees`` is not a list of at least one tree.
 
     Example:
-        >>> halves = Tree(torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0]), torch.tensor([1, -1, -1]),
-        ...               torch.tensor([2, -1, -1]))
-        >>> Partitions([halves])(torch.tensor([[0.2], [0.7]]))
-        tensor([[1., 0.],
-                [0., 1.]])
+        >>> stump = torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0])
+        >>> halves = Tree(*stump, torch.tensor([1, -1, -1]), torch.tensor([2, -1, -1]))
+        >>> Partitions([halves]).splits(2)
+        tensor([1, 0])
     """
 
     columns: Tensor
@@ -127,10 +127,8 @@ class Partitions(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """φ(x), ``(n, p)``."""
         if x.dim() != 2 or x.shape[1] <= int(self.columns.max()):
-            raise ValueError(
-                f"Expected points of shape (n, d) with d above {int(self.columns.max())}, got {tuple(x.shape)}. "
-                "Give the columns that the trees were grown on."
-            )
+            largest = int(self.columns.max())
+            raise ValueError(f"Expected points of shape (n, d) with d above {largest}, got {tuple(x.shape)}.")
         # A leaf leads to itself, so that the descent has ended when no node changes.
         children = torch.stack([self.above, self.below], dim=1).flatten()
         node, last = self.roots.expand(len(x), -1), None

@@ -1,8 +1,7 @@
 """Kernels of encoded tables with one lengthscale for each column, however many numbers encode it.
 
 A category is written as one-hot numbers: with a common lengthscale ℓ they contribute 1/ℓ² to the squared distance of
-two rows whose categories differ, and nothing where they agree. The squared exponential of such rows is the kernel of
-the numbers times a delta kernel of the category, with one learned relevance 1/ℓ.
+two rows whose categories differ, and nothing where they agree.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ..validation import broadcast_shapes
 
 
 class TiedLengthscales(Kernel):
-    """Base class of the kernels below: all encoded inputs of a table column share ``column_lengthscale``.
+    """Base class of the kernels below: all encoded inputs of a table column share a ``column_lengthscale``.
 
     Args:
-        groups: for each input, the table column that it encodes, 0 … G − 1.
-        lengthscale_prior: a prior on the G lengthscales.
-        lengthscale_constraint: a constraint on them.
+        groups: for each column of the input, the number of the lengthscale it uses, 0 … G − 1.
+        lengthscale_prior: a GPyTorch prior on the G lengthscales.
+        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
     """
 
     groups: Tensor
@@ -47,10 +46,7 @@ class TiedLengthscales(Kernel):
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"Expected groups as column numbers, got {groups!r}. Give a list of ints.") from error
         if numbers.numel() == 0 or int(numbers.min()) < 0:
-            raise ValueError(
-                f"Expected groups as column numbers from 0, got {numbers.tolist()}. "
-                "Give the column of each input number."
-            )
+            raise ValueError(f"Expected groups as column numbers from 0, got {numbers.tolist()}. Give one or more.")
         if kwargs.get("nu", 0.5) not in (0.5, 1.5, 2.5):
             raise ValueError(f"Expected nu of 0.5, 1.5 or 2.5, got {kwargs['nu']!r}. Choose one of these.")
         super().__init__(ard_num_dims=numbers.numel(), lengthscale_constraint=lengthscale_constraint, **kwargs)
@@ -88,11 +84,6 @@ class TiedLengthscales(Kernel):
 class TiedRBFKernel(TiedLengthscales, RBFKernel):
     """The squared exponential kernel with tied lengthscales.
 
-    Args:
-        groups: for each column of the input, the number of the lengthscale it uses.
-        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
-        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
-
     Example:
         >>> kernel = TiedRBFKernel([0, 1, 1])          # a number, and a category as two numbers
         >>> kernel.column_lengthscale = torch.tensor([2.0, 3.0])
@@ -104,14 +95,11 @@ class TiedRBFKernel(TiedLengthscales, RBFKernel):
 class TiedMaternKernel(TiedLengthscales, MaternKernel):
     """The Matérn kernel with tied lengthscales; ``nu`` in {½, 3⁄2, 5⁄2}.
 
-    Args:
-        groups: for each column of the input, the number of the lengthscale it uses.
-        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
-        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
-
     Example:
-        >>> TiedMaternKernel([0, 1, 1], nu=0.5).column_lengthscale.shape
-        torch.Size([1, 2])
+        >>> kernel = TiedMaternKernel([0, 1, 1], nu=0.5)
+        >>> kernel.lengthscale = 2.0
+        >>> kernel(torch.zeros(1, 3), torch.ones(1, 3)).to_dense().detach()
+        tensor([[0.4206]])
     """
 
 
@@ -119,12 +107,7 @@ class TiedLaplaceKernel(TiedLengthscales, Kernel):
     r"""exp(−‖(x − x') / ℓ‖₁) with tied lengthscales: the product over columns of exponential kernels.
 
     It is the share of random axis-aligned partitions (Mondrian forests) in which two rows fall into one cell, so that
-    it treats columns one by one, as trees do, while kernels of Euclidean distance depend on directions.
-
-    Args:
-        groups: for each column of the input, the number of the lengthscale it uses.
-        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
-        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
+    it treats columns one by one, as trees do.
 
     Example:
         >>> kernel = TiedLaplaceKernel([0, 1])
@@ -173,8 +156,7 @@ class _LaplaceGram(torch.autograd.Function):
 
 def _weighted_signs(M: Tensor, z1: Tensor, z2: Tensor, D: Tensor) -> Tensor:
     """Σ_j M_ij sign(z1_i − z2_j)."""
-    arguments = (M.contiguous(), z1.contiguous(), z2.contiguous(), 1.0, D.contiguous())
-    total: Tensor = torch.ops.aten._cdist_backward(*arguments)
+    total: Tensor = torch.ops.aten._cdist_backward(*(part.contiguous() for part in (M, z1, z2)), 1.0, D.contiguous())
     return total
 
 
