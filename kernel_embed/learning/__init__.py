@@ -8,17 +8,6 @@ from .result import Evaluation, FitResult, Optimizer, Outcome, Progress, Visit
 from .stochastic import Adam, TorchOptimizer
 
 __all__ = [
-    "LBFGS",
-    "Adam",
-    "Evaluation",
-    "FitResult",
-    "LocalMaximum",
-    "Optimizer",
-    "Outcome",
-    "Problem",
-    "Progress",
-    "TorchOptimizer",
-    "Visit",
-    "fit",
-    "local_maxima",
-]
+    "LBFGS", "Adam", "Evaluation", "FitResult", "LocalMaximum", "Optimizer", "Outcome", "Problem", "Progress",
+    "TorchOptimizer", "Visit", "fit", "local_maxima",
+]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import gpytorch
@@ -23,7 +24,7 @@ from ..runtime import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
 from .loss import Data, LocalProcess, Loss
-from .parameters import ParameterVector
+from .parameters import ParameterVector, constrained, user_name
 
 SAME = 1e-2  # maxima whose raw parameters differ by less are one
 FINE_POINTS = 9
@@ -67,8 +68,7 @@ def local_maxima(
 
     All lengthscales are multiplied by one factor, which runs through ``num_points`` values over ``span``. Peaks of that
     curve with a prominence of at least ``prominence`` nats are refined on a finer grid, and ``fit`` starts from there.
-    With one lengthscale the scan finds every maximum wider than its spacing; with more, maxima off the line are found
-    only if ``fit`` reaches them from it.
+    With several lengthscales, maxima off the line are found only if ``fit`` reaches them from it.
 
     In one dimension the evidence has a narrow dip to −∞ at every lengthscale at which a stationary point of μ̂ passes
     through x_i. The prominence excludes the ripples between such dips.
@@ -86,7 +86,7 @@ def local_maxima(
         progress: show a progress bar.
 
     Returns:
-        The maxima, each with its value, its parameters and a copy of the embedding.
+        The maxima.
 
     Raises:
         TypeError: if ``x`` is not a tensor of real numbers, or a setting not a number.
@@ -113,8 +113,10 @@ def local_maxima(
     kernels = [m for m in module.modules() if isinstance(m, Kernel) and m.has_lengthscale]
     starts = [module]
     if kernels:
-        scan = _Scan(module, kernels, objective, x, y)
-        starts = scan.tops(np.geomspace(*(span or scan_span(x)), num_points), prominence, progress)
+        loss = Loss(LocalProcess(module), objective, ParameterVector(module), Data(x, y))
+        grid = np.geomspace(*(span or scan_span(x)), num_points)
+        with torch.no_grad():
+            starts = _peaks(module, kernels, lambda: -loss(x, y)[0].item(), grid, prominence, progress)
     maxima: list[tuple[LocalMaximum, NDArray[np.float64]]] = []
     for start in starts:
         try:
@@ -123,58 +125,46 @@ def local_maxima(
             continue
         point = ParameterVector(start).get()
         if result.converged and not any(np.abs(point - other).max(initial=0.0) < SAME for _, other in maxima):
-            maxima.append((LocalMaximum(-result.value, _values(start), start), point))
+            named = start.named_parameters()
+            values = {user_name(name): constrained(start, name, raw.detach()).clone() for name, raw in named}
+            maxima.append((LocalMaximum(-result.value, values, start), point))
     return sorted((maximum for maximum, _ in maxima), key=lambda maximum: -maximum.value)
 
 
-class _Scan:
-    """−objective along the line on which all lengthscales are multiplied by one factor."""
+def _peaks(
+    module: gpytorch.Module,
+    kernels: list[Kernel],
+    value: Callable[[], float],
+    grid: NDArray[np.float64],
+    prominence: float,
+    progress: bool | None,
+) -> list[gpytorch.Module]:
+    """Copies of the embedding at the prominent peaks of ``value``, each the maximum of a finer scan around it."""
+    originals = [kernel.lengthscale.detach().clone() for kernel in kernels]
+    middle = torch.cat([original.flatten() for original in originals]).log().mean().exp()
 
-    def __init__(
-        self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective[Any], x: Tensor, y: Tensor | None
-    ) -> None:
-        self.embedding, self.kernels, self.x, self.y = embedding, kernels, x, y
-        self.loss = Loss(LocalProcess(embedding), objective, ParameterVector(embedding), Data(x, y))
-        self.originals = [kernel.lengthscale.detach().clone() for kernel in kernels]
-        self.middle = torch.cat([value.flatten() for value in self.originals]).log().mean().exp()
-
-    def move(self, lengthscale: float) -> None:
+    def move(lengthscale: float) -> None:
         """Give the lengthscales this geometric mean."""
-        for kernel, original in zip(self.kernels, self.originals, strict=True):
-            moved = original * (lengthscale / self.middle)
+        for kernel, original in zip(kernels, originals, strict=True):
+            moved = original * (lengthscale / middle)
             if not bool(((moved > 0) & (moved < math.inf)).all()):
                 raise NanError(f"The lengthscales {moved.tolist()} are not finite. Rescale x.")
             kernel.lengthscale = moved
 
-    def value(self, lengthscale: float) -> float:
-        """−objective there, priors included, −∞ where it does not exist."""
-        with torch.no_grad():
-            try:
-                self.move(lengthscale)
-                loss, _ = self.loss(self.x, self.y)
-            except (NanError, NotPSDError):
-                return -np.inf
-        return -loss.item()
+    def height(lengthscale: float) -> float:
+        try:
+            move(lengthscale)
+            return value()
+        except (NanError, NotPSDError):
+            return -math.inf
 
-    def tops(self, grid: NDArray[np.float64], prominence: float, progress: bool | None) -> list[gpytorch.Module]:
-        """Copies of the embedding at the prominent peaks, each the maximum of a finer scan around it."""
-        with progress_bar(len(grid), "scan", progress) as bar:
-            values = []
-            for lengthscale in grid:
-                values.append(self.value(lengthscale))
-                bar.update()
-        copies = []
-        for i in prominent(values, prominence):
-            near = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], FINE_POINTS)
-            self.move(max([*near, grid[i]], key=self.value))
-            copies.append(copy.deepcopy(self.embedding))
-        return copies
-
-
-def _values(embedding: gpytorch.Module) -> dict[str, Tensor]:
-    values = {}
-    for name, parameter in embedding.named_parameters():
-        constraint = embedding.constraint_for_parameter_name(name)
-        value = parameter.detach() if constraint is None else constraint.transform(parameter.detach())
-        values[name.replace("raw_", "")] = value.clone()
-    return values
+    heights, copies = [], []
+    with progress_bar(len(grid), "scan", progress) as bar:
+        for lengthscale in grid:
+            heights.append(height(lengthscale))
+            bar.update()
+    for i in prominent(heights, prominence):
+        near = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], FINE_POINTS)
+        move(max([*near, grid[i]], key=height))
+        copies.append(copy.deepcopy(module))
+    return copies

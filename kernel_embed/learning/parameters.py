@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -149,6 +148,10 @@ TRANSFORMS: dict[object, Transform] = {
 """Transforms of GPyTorch's constraints with a closed form; autograd differentiates others."""
 
 
+def _identity(u: Vector) -> tuple[Vector, Vector]:
+    return u, np.ones_like(u)
+
+
 def _transform(constraint: Interval | None, shape: torch.Size) -> Transform:
     """θ as a function of u under ``constraint``."""
     if constraint is None or not constraint.enforced:
@@ -157,27 +160,23 @@ def _transform(constraint: Interval | None, shape: torch.Size) -> Transform:
     rule = TRANSFORMS.get(transform if not isinstance(transform, torch.nn.Module) else type(transform))
     if isinstance(transform, torch.nn.Softplus) and (transform.beta, transform.threshold) != (1, LINEAR_FROM):
         rule = None
+
+    def by_autograd(u: Vector) -> tuple[Vector, Vector]:
+        with torch.enable_grad():
+            raw = torch.from_numpy(u.copy()).reshape(shape).requires_grad_()
+            theta = constraint.transform(raw)
+            (slope,) = torch.autograd.grad(theta.sum(), raw)
+        return theta.detach().reshape(-1).numpy(), slope.reshape(-1).numpy()
+
     if rule is None or not isinstance(constraint, GreaterThan) or constraint.lower_bound.numel() != 1:
-        return functools.partial(_by_autograd, constraint, shape)
+        return by_autograd
     lower = float(constraint.lower_bound)
-    return rule if lower == 0.0 else functools.partial(_shifted, rule, lower)
 
+    def shifted(u: Vector) -> tuple[Vector, Vector]:
+        theta, slope = rule(u)
+        return lower + theta, slope
 
-def _identity(u: Vector) -> tuple[Vector, Vector]:
-    return u, np.ones_like(u)
-
-
-def _shifted(rule: Transform, lower: float, u: Vector) -> tuple[Vector, Vector]:
-    theta, slope = rule(u)
-    return lower + theta, slope
-
-
-def _by_autograd(constraint: Interval, shape: torch.Size, u: Vector) -> tuple[Vector, Vector]:
-    with torch.enable_grad():
-        raw = torch.from_numpy(u.copy()).reshape(shape).requires_grad_()
-        theta = constraint.transform(raw)
-        (slope,) = torch.autograd.grad(theta.sum(), raw)
-    return theta.detach().reshape(-1).numpy(), slope.reshape(-1).numpy()
+    return rule if lower == 0.0 else shifted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,6 +205,18 @@ def flatten(tensors: Iterable[Tensor]) -> Vector:
     """All entries as one vector."""
     pieces = [tensor.reshape(-1).double().cpu() for tensor in tensors]
     return torch.cat(pieces).numpy() if pieces else np.empty(0)
+
+
+def constrained(module: gpytorch.Module, parameter: str, raw: Tensor) -> Tensor:
+    """The value θ of a raw parameter."""
+    constraint: Interval | None = module.constraint_for_parameter_name(parameter)
+    return raw if constraint is None else constraint.transform(raw)
+
+
+def user_name(parameter: str) -> str:
+    """``kernel.lengthscale`` for ``kernel.raw_lengthscale``."""
+    head, dot, leaf = parameter.rpartition(".")
+    return f"{head}{dot}{leaf.removeprefix('raw_')}"
 
 
 def _finite(bound: float) -> float | None:

@@ -32,7 +32,7 @@ from torch.distributions import (
 )
 
 from ..validation import check_finite, check_tensor
-from .parameters import Coordinates, ParameterVector, Vector, flatten
+from .parameters import Coordinates, ParameterVector, Vector, constrained, flatten
 
 
 class LogPriors(NamedTuple):
@@ -89,36 +89,47 @@ def _entries(value: Tensor, like: Tensor) -> Vector:
     return entries
 
 
+def inputs_of(value: Tensor, vector: ParameterVector) -> dict[str, Tensor]:
+    """The parameters that ``value``, what a prior is a density of, depends on."""
+    if not value.requires_grad:
+        return {}
+    slopes = torch.autograd.grad(value.sum(), vector.parameters, allow_unused=True, retain_graph=True)
+    return {name: p for (name, p), slope in zip(vector.named.items(), slopes, strict=True) if slope is not None}
+
+
+def single_input(value: Tensor, inputs: dict[str, Tensor]) -> str | None:
+    """The one parameter that ``value`` is an elementwise function of; ``None`` if there is no such one."""
+    if len(inputs) != 1:
+        return None
+    ((name, raw),) = inputs.items()
+    if raw.numel() != value.numel():
+        return None
+    weights = torch.arange(1.0, value.numel() + 1.0, dtype=value.dtype, device=value.device)
+    # The Jacobian is diagonal if the weight of each entry comes back unmixed.
+    (plain,) = torch.autograd.grad(value.sum(), raw, retain_graph=True)
+    (weighted,) = torch.autograd.grad((value.reshape(-1) * weights).sum(), raw, retain_graph=True)
+    return name if torch.allclose(weighted.reshape(-1), weights * plain.reshape(-1)) else None
+
+
+def is_theta(value: Tensor, vector: ParameterVector, name: str) -> bool:
+    """Whether ``value`` is the parameter θ itself: it has its value and slope, which 1/θ² at θ = 1 has not."""
+    theta, raw = constrained(vector.module, name, vector.named[name]), vector.named[name]
+    slopes = [torch.autograd.grad(v.sum(), raw, retain_graph=True)[0] for v in (value, theta)]
+    return torch.equal(value, theta) and torch.allclose(*slopes)
+
+
 def parameter_priors(vector: ParameterVector) -> LogPriors | None:
     """log p(θ) of all registered priors; ``None`` if one has no rule, or is a density of something else than θ."""
     parts: dict[str, LogPriors] = {}
     for _, owner, prior, closure, _ in vector.module.named_priors():
-        name = _parameter_of(vector, owner, closure)
+        value = closure(owner)
+        name = single_input(value, inputs_of(value, vector))
         part = None if name is None else LogPriors.of(prior, vector.named[name])
-        if name is None or part is None or name in parts:
+        if name is None or part is None or name in parts or not is_theta(value, vector, name):
             return None
         parts[name] = part._replace(linear=part.linear - 1.0)  # log p(θ) itself
     zeros = {name: np.zeros(raw.numel()) for name, raw in vector.named.items()}
     return LogPriors.joined([parts.get(name, LogPriors(0.0, z, z, z)) for name, z in zeros.items()])
-
-
-@torch.no_grad()
-def _parameter_of(vector: ParameterVector, owner: Any, closure: Callable[[Any], Tensor]) -> str | None:
-    """The parameter whose θ the ``closure`` of a prior returns, compared at two points; ``None`` for another value."""
-    for name, raw in vector.named.items():
-        constraint, before = vector.module.constraint_for_parameter_name(name), raw.clone()
-        try:
-            same = []
-            for step in (0.0, 0.37):
-                raw.copy_(before + step)
-                theta = raw if constraint is None else constraint.transform(raw)
-                value = closure(owner)
-                same.append(value.shape == theta.shape and torch.equal(value, theta))
-        finally:
-            raw.copy_(before)
-        if all(same):
-            return str(name)
-    return None
 
 
 def prior_loss(module: gpytorch.Module) -> Tensor:

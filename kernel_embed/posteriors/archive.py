@@ -86,14 +86,13 @@ def load_posterior(
         ValueError: if the file is damaged, or belongs to another embedding or objective.
 
     Example:
-        >>> import tempfile, torch, kernel_embed as ke
-        >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
+        >>> import tempfile, kernel_embed as ke
         >>> embedding, objective = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence()
-        >>> posterior = ke.sample_posterior(embedding, objective, x, num_samples=20, sampler=ke.Laplace())
+        >>> posterior = ke.sample_posterior(embedding, objective, torch.randn(20, 1), sampler=ke.Laplace())
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     posterior.save(f"{folder}/posterior.npz")
         ...     again = ke.load_posterior(f"{folder}/posterior.npz", embedding, objective)
-        >>> torch.equal(again.mean(x), posterior.mean(x))
+        >>> torch.equal(again.draws.u, posterior.draws.u)
         True
     """
     content = read_plain(path, "posterior", max_bytes)
@@ -102,22 +101,16 @@ def load_posterior(
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is not a valid posterior. {error} Sample and save it again.") from error
     if settings["objective"] != repr(objective):
-        raise ValueError(
-            f"The posterior in {path} was sampled under {settings['objective']}, not under {objective!r}. Give the "
-            "objective it was sampled with."
-        )
+        raise ValueError(f"The posterior in {path} was sampled under {settings['objective']}. Give that objective.")
     classes = getattr(embedding, "num_classes", None)
     if settings["num_classes"] != classes:
-        raise ValueError(
-            f"The posterior in {path} has num_classes={settings['num_classes']}, the embedding {classes}. Build the "
-            "embedding as it was sampled."
-        )
+        raise ValueError(f"The posterior in {path} has num_classes={settings['num_classes']}, the embedding {classes}.")
     exponents = settings["temperature"], settings["power"]
     potential = Potential(embedding, objective, content["x"], content.get("y"), *exponents)
     if _shapes(potential) != settings["shapes"] or content["u"].shape[-1] != potential.dimension:
         raise ValueError(
             f"The posterior in {path} has the parameters {settings['shapes']} and draws of shape "
-            f"{tuple(content['u'].shape)}, the embedding has {_shapes(potential)}. Build it as it was sampled."
+            f"{tuple(content['u'].shape)}, the embedding has {_shapes(potential)}."
         )
     try:
         potential.embedding.load_state_dict(content["state"])

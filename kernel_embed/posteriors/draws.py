@@ -31,8 +31,7 @@ MIN_DRAWS = 20  # draws of a chain below which its diagnostics are not worth a w
 MAX_DIVERGENCES = 0.01  # as a share of the draws; a single divergence after a short warm-up is common
 MIN_E_BFMI = 0.3  # below it the momenta of NUTS do not reach all levels of the density (Betancourt 2016)
 MAX_TRUNCATED = 0.1  # share of trajectories that end at the largest depth
-SAME_MODE_R_HAT = 1.5
-"""Two chains whose R-hat is below this in every parameter are in one mode; chains 2 sd apart have at least 1.5."""
+SAME_MODE_R_HAT = 1.5  # R-hat in every parameter below which two chains are in one mode; 2 sd apart they have 1.5
 MIN_HALVES = 4  # draws of a chain below which it cannot be split in halves
 QUANTILES = {"10%": 0.1, "median": 0.5, "90%": 0.9}
 COLUMNS = dict.fromkeys(("mean", "std", *QUANTILES), ".3g") | {"n_eff": ".0f", "n_eff_tail": ".0f", "r_hat": ".2f"}
@@ -41,28 +40,25 @@ COLUMNS = dict.fromkeys(("mean", "std", *QUANTILES), ".3g") | {"n_eff": ".0f", "
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Draws:
-    """The draws of all chains.
+    """The draws of all chains, each ``(num_chains, num_samples)`` but ``u``.
 
     Attributes:
         u: raw draws, ``(num_chains, num_samples, dimension)``.
-        log_density: log of the unnormalized posterior density of u, ``(num_chains, num_samples)``; that of the
-            approximation if ``is_approximate``.
-        diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``; none by default.
+        log_density: log of the unnormalized posterior density of u; that of the approximation if ``is_approximate``.
+        diverging: draws whose trajectory diverged; none by default.
         seconds: wall-clock time; this and the next two are filled in by :func:`kernel_embed.sample_posterior`.
         num_evaluations: evaluations of the potential.
         num_rejected: evaluations at points where the density does not exist.
         interrupted: whether Ctrl-C ended the sampling.
         log_evidence: log ∫ exp(−U) du, for samplers that estimate it.
         is_approximate: whether the draws come from one approximation, the same for all chains.
-        energy: U + ½‖r‖² at each draw, ``(num_chains, num_samples)``, for samplers with trajectories.
+        energy: U + ½‖r‖² at each draw, for samplers with trajectories.
         depth: number of doublings of each trajectory, likewise.
         details: further results of the sampler.
 
     Example:
-        >>> from kernel_embed.posteriors import Draws
-        >>> draws = Draws(u=torch.zeros(2, 10, 3), log_density=torch.zeros(2, 10))
-        >>> draws.diverging.any().item()
-        False
+        >>> Draws(u=torch.zeros(2, 10, 3), log_density=torch.zeros(2, 10)).diverging.any()
+        tensor(False)
     """
 
     u: Tensor
@@ -93,11 +89,7 @@ class Draws:
 
 
 class Summary(dict[str, dict[str, Tensor]]):
-    """For each parameter its mean, sd, quantiles, ``n_eff``, ``n_eff_tail`` and ``r_hat``; printed, a table.
-
-    ``num_divergences`` counts trajectories, ``tree_depth`` is the largest of any, ``e_bfmi`` that of each chain; the
-    last two are ``None`` for samplers without trajectories.
-    """
+    """The statistics of each parameter, and for samplers with trajectories the E-BFMI of each chain; prints a table."""
 
     num_divergences: int = 0
     e_bfmi: Tensor | None = None
@@ -166,8 +158,8 @@ def problems(draws: Draws, by_chain: Mapping[str, Tensor], max_depth: int | None
         stuck = (u == u[:, :1]).all(-1).all(-1).nonzero().flatten().tolist()
         if stuck:
             yield (
-                f"Chains that never moved: {str(stuck)[1:-1]}, of {u.shape[0]}. Every proposal was rejected. Start "
-                "elsewhere, initial='current' or your own values, or take smaller steps, sampler=NUTS(step_size=0.01)."
+                f"Chains that never moved: {str(stuck)[1:-1]}, of {u.shape[0]}. Start elsewhere, initial='current', or "
+                "take smaller steps, sampler=NUTS(step_size=0.01)."
             )
         largest = {name: float(rank_r_hat(values).max()) for name, values in by_chain.items()}
         worst, value = max(largest.items(), key=lambda item: item[1])
@@ -177,16 +169,15 @@ def problems(draws: Draws, by_chain: Mapping[str, Tensor], max_depth: int | None
     count = int(diverging.sum())
     if count > max(2.0, MAX_DIVERGENCES * diverging.numel()):
         yield (
-            f"{count} of {diverging.numel()} trajectories diverged: the density has regions too steep for the step "
-            "size, or where K cannot be factorized, and draws near them may be missing. Take smaller steps, "
-            "sampler=NUTS(target_accept_prob=0.95), or use priors that keep parameters from extremes."
+            f"{count} of {diverging.numel()} trajectories diverged, where the density is too steep for the step size, "
+            "or K cannot be factorized. Take smaller steps, sampler=NUTS(target_accept_prob=0.95), or narrower priors."
         )
     if energy is not None and energy.shape[1] >= MIN_DRAWS and bool((energy.var(1) > 0).all()):
         smallest = float(energy_information(energy).min())
         if smallest < MIN_E_BFMI:
             yield (
                 f"The energy of a chain moves slowly: its E-BFMI is {smallest:.2f}, and should be above {MIN_E_BFMI}. "
-                "The posterior has long tails. Use priors with lighter tails, or raise num_samples."
+                "Use priors with lighter tails, or raise num_samples."
             )
     if depth is not None and max_depth is not None:
         share = float((depth >= max_depth).double().mean())
@@ -210,10 +201,7 @@ def _advice(groups: list[list[int]], draws: Tensor) -> str:
 
 
 def r_hat(draws: Tensor) -> Tensor:
-    """R-hat of the halves of chains ``(num_chains, num_samples, *shape)``; NaN for fewer than four draws per chain.
-
-    Chains that never move have R-hat 1 if they are all at the same point, and ∞ otherwise.
-    """
+    """R-hat of the halves of chains ``(num_chains, num_samples, *shape)``; NaN for fewer than four draws per chain."""
     return _each(draws, lambda halves, _: _r_hat(halves), math.nan)
 
 
@@ -256,6 +244,7 @@ def _scores(values: Vector) -> Vector:
 
 
 def _r_hat(values: Vector) -> float:
+    """1 for chains that never move from one point, and ∞ from several."""
     if not (np.ptp(values, axis=1) > 0).any():
         return math.inf if np.ptp(values) > 0 else 1.0
     n = values.shape[1]

@@ -1,18 +1,16 @@
-r"""Gaussians: mixtures of predictions over draws, the Laplace approximation, and a guide fitted by Pyro."""
+"""Gaussian approximations of a posterior: at its highest mode, and a guide fitted by Pyro."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyro
 import pyro.infer
 import torch
-from gpytorch.distributions import MultivariateNormal
-from linear_operator import to_linear_operator
 from pyro.distributions import Normal
 from pyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal, AutoMultivariateNormal
 from pyro.infer.autoguide.initialization import init_to_value
@@ -22,88 +20,14 @@ from torch import Tensor
 from ..learning.parameters import Vector
 from ..learning.priors import DEFAULT_SPREAD
 from ..runtime import ProgressBar
-from ..validation import check_count, check_number, check_setting, check_share
+from ..validation import check_count, check_number, check_setting
 from .draws import Draws
 from .nuts import DENSE_DIMENSIONS
-from .potential import SITE, Potential, quiet_numbers
+from .potential import SITE, Potential
 from .sampler import Plan, Sampler
 
 FLAT = 1e-2  # curvature below which a direction counts as flat: a standard deviation of ten in log θ
 DIFFERENCE = 1e-3  # step of the differences of gradients that give H
-
-
-class GaussianMixture(NamedTuple):
-    r"""Gaussians with weights w, and the Gaussian with their first two moments.
-
-    .. math::  m = \sum_s w_s m_s, \qquad C = \sum_s w_s (C_s + m_s m_s^\top) - m m^\top .
-
-    Attributes:
-        means: ``(S, t)``.
-        variances: ``(S, t)``.
-        weights: ``(S,)``.
-        matched: the Gaussian with mean m and covariance C.
-
-    Example:
-        >>> means, variances = torch.tensor([[-1.0], [1.0]]), torch.tensor([[0.1], [0.1]])
-        >>> mixture = GaussianMixture(means, variances, torch.tensor([0.5, 0.5]), matched=None)
-        >>> mixture.quantile(0.1) < mixture.quantile(0.9)
-        tensor([True])
-    """
-
-    means: Tensor
-    variances: Tensor
-    weights: Tensor
-    matched: MultivariateNormal
-
-    def band(self, level: float = 0.8) -> tuple[Tensor, Tensor]:
-        """The lower and upper end of the central interval of probability ``level`` at each point.
-
-        Raises:
-            TypeError: if ``level`` is not a number.
-            ValueError: if it is not between 0 and 1.
-        """
-        check_share("level", level, "Give 0.8, for example.")
-        return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
-
-    def quantile(self, probability: float) -> Tensor:
-        """The quantile of the mixture at each point, by bisection.
-
-        Raises:
-            TypeError: if ``probability`` is not a number.
-            ValueError: if it is not between 0 and 1.
-        """
-        check_share("probability", probability, "Give 0.5 for the median.")
-        deviations = self.variances.clamp_min(torch.finfo(self.means.dtype).tiny).sqrt()
-        reach = abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item()) * deviations
-        low, high, w = (self.means - reach).amin(dim=0), (self.means + reach).amax(dim=0), self.weights.to(self.means)
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            above = torch.tensordot(w, torch.special.ndtr((middle - self.means) / deviations), dims=1) > probability
-            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-        quantile: Tensor = 0.5 * (low + high)
-        return quantile
-
-
-def gaussian_mixture(parts: Iterable[MultivariateNormal], weights: Tensor) -> GaussianMixture:
-    """The mixture of the Gaussians of all draws, which come in batches."""
-    means, variances, start = [], [], 0
-    m = second = torch.zeros(())
-    with torch.no_grad(), quiet_numbers():
-        for part in parts:
-            mean, covariance = part.mean, part.covariance_matrix
-            if mean.dim() > 2:
-                shape = tuple(mean.shape[1:-1])
-                raise ValueError(f"The kernel has the batch shape {shape}. Sample one kernel at a time.")
-            if mean.dim() == 1:
-                mean, covariance = mean[None], covariance[None]
-            w = weights[start : start + len(mean)].to(mean)
-            start += len(mean)
-            means.append(mean)
-            variances.append(covariance.diagonal(dim1=-2, dim2=-1))
-            m = m + torch.tensordot(w, mean, dims=1)
-            second = second + torch.tensordot(w, covariance, dims=1) + mean.mT @ (w.unsqueeze(-1) * mean)
-    matched = MultivariateNormal(m, to_linear_operator(second - torch.outer(m, m)))
-    return GaussianMixture(torch.cat(means), torch.cat(variances), weights, matched)
 
 
 def highest_mode(potential: Potential, starts: Sequence[Vector], max_evaluations: int = 200) -> Vector:
@@ -139,8 +63,6 @@ def hessian(potential: Potential, u: Vector) -> Vector:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Laplace(Sampler):
     """The Gaussian at the highest mode found from all starts, in raw parameters, with its evidence, which is fast.
-
-    ``log_evidence`` is that of :class:`kernel_embed.posteriors.Posterior` with the Gaussian in place of exp(−U).
 
     Args:
         max_evaluations: of L-BFGS from each start.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,9 +26,8 @@ class _NoDensityError(Exception):
 class Nutpie(Sampler):
     """NUTS by `nutpie <https://pymc-devs.github.io/nutpie/>`_ (``pip install "kernel-embed[nutpie]"``).
 
-    Trees are built in compiled code and the mass matrix is adapted from gradients, so that draws of a model with few
-    data cost less than with :class:`kernel_embed.NUTS`. There are no random-walk steps between draws: if the density
-    has ripples, NUTS mixes better.
+    Trees are built in compiled code and the mass matrix is adapted from gradients, so that draws cost less for few
+    data. There are no random-walk steps between draws: if the density has ripples, NUTS mixes better.
 
     Args:
         target_accept_prob: the acceptance probability that the step size is adapted to; nearer 1, smaller steps.
@@ -57,16 +54,31 @@ class Nutpie(Sampler):
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """One chain after another, each from its start with its seed."""
-        sample, from_pyfunc = _package()
-        finished, interrupted = [], False
+        try:
+            import nutpie
+            from nutpie.compiled_pyfunc import from_pyfunc
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "The package nutpie is not installed, which sampler=Nutpie() needs. Install it, "
+                'pip install "kernel-embed[nutpie]", or use NUTS(), which is Pyro\'s.'
+            ) from error
+
+        def log_density(u: Vector) -> tuple[float, Vector]:
+            value, gradient = potential.value_and_gradient(np.array(u))
+            if not math.isfinite(value):
+                raise _NoDensityError("the posterior has no density there")
+            return -value, -gradient
+
+        traces: list[Any] = []
+        interrupted = False
         for start, seed in zip(plan.starts, plan.seeds, strict=True):
             model = from_pyfunc(
-                potential.dimension, lambda: functools.partial(_log_density, potential), lambda *_: _expand,
+                potential.dimension, lambda: log_density, lambda *_: lambda u: {"u": np.array(u)},
                 [np.dtype("float64")], [(potential.dimension,)], ["u"], make_initial_point_fn=lambda _, at=start: at,
             )  # fmt: skip
             try:
                 with quiet_numbers():
-                    trace = sample(
+                    trace = nutpie.sample(
                         model, draws=plan.num_samples, tune=plan.warmup_steps, chains=1, cores=1, seed=seed,
                         save_warmup=False, progress_bar=False, target_accept=self.target_accept_prob,
                         maxdepth=self.max_tree_depth, low_rank_modified_mass_matrix=self.full_mass,
@@ -74,42 +86,16 @@ class Nutpie(Sampler):
             except KeyboardInterrupt:
                 interrupted = True
                 break
-            finished.append(trace)
+            traces.append(trace)
             plan.bar.update(plan.num_samples + plan.warmup_steps)
-        if not finished:
+        if not traces:
             raise KeyboardInterrupt("interrupted before the first chain ended")
-        return _joined(finished, interrupted)
 
+        def stacked(group: str, name: str) -> torch.Tensor:
+            return torch.from_numpy(np.concatenate([np.asarray(getattr(trace, group)[name]) for trace in traces]))
 
-def _package() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    try:
-        import nutpie
-        from nutpie.compiled_pyfunc import from_pyfunc
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "The package nutpie is not installed, which sampler=Nutpie() needs. Install it, "
-            'pip install "kernel-embed[nutpie]", or use NUTS(), which is Pyro\'s.'
-        ) from error
-    return nutpie.sample, from_pyfunc
-
-
-def _log_density(potential: Potential, u: Vector) -> tuple[float, Vector]:
-    value, gradient = potential.value_and_gradient(np.array(u))
-    if not math.isfinite(value):
-        raise _NoDensityError("the posterior has no density there")
-    return -value, -gradient
-
-
-def _expand(u: Vector) -> dict[str, Vector]:
-    return {"u": np.array(u)}
-
-
-def _joined(traces: list[Any], interrupted: bool) -> Draws:
-    def stacked(group: str, name: str) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate([np.asarray(getattr(trace, group)[name]) for trace in traces]))
-
-    names = ("logp", "diverging", "energy", "depth", "step_size_bar")
-    logp, diverging, energy, depth, steps = (stacked("sample_stats", name) for name in names)
-    details = {"step_size": steps[:, -1].tolist(), "random_walk": False}
-    u = stacked("posterior", "u")
-    return Draws(u, logp, diverging, interrupted=interrupted, energy=energy, depth=depth.long(), details=details)
+        names = ("logp", "diverging", "energy", "depth", "step_size_bar")
+        logp, diverging, energy, depth, steps = (stacked("sample_stats", name) for name in names)
+        details = {"step_size": steps[:, -1].tolist(), "random_walk": False}
+        u = stacked("posterior", "u")
+        return Draws(u, logp, diverging, interrupted=interrupted, energy=energy, depth=depth.long(), details=details)

@@ -33,27 +33,24 @@ class NUTS(Sampler):
     """Pyro's No-U-Turn sampler; chains advance in turn, each with its own random numbers.
 
     Pyro adapts step size and mass matrix; trajectories are computed in NumPy, because for few data Pyro's graph and
-    dictionaries cost more than the density.
+    dictionaries cost more than the density. ``posterior.draws.details`` has what was decided for ``None``.
 
     Args:
         target_accept_prob: the acceptance probability that the step size is adapted to; nearer 1, smaller steps.
         max_tree_depth: a draw takes at most 2 to this power evaluations.
-        full_mass: use a dense mass matrix; ``None`` decides in the warm-up, dense if parameters correlate.
-            ``posterior.draws.details["full_mass"]`` has the decision of each chain.
+        full_mass: use a dense mass matrix; ``None`` if parameters correlate in the warm-up.
         step_size: initial step size.
         adapt_step_size: whether to adapt it during warm-up.
         adapt_mass_matrix: whether to adapt the mass matrix during warm-up.
         use_multinomial_sampling: select from a trajectory by weight; otherwise by slices.
-        random_walk: take a random-walk step and an independent proposal after every draw, which step over ripples that
-            slow NUTS down; ``None`` for up to five parameters. ``posterior.draws.details["random_walk"]`` has the
-            decision.
+        random_walk: Metropolis steps after every draw, over ripples that slow NUTS down; ``None`` for up to five
+            parameters.
         settle: random-walk steps before the first draw; ``None`` for starts from the prior.
         parallel: run chains in separate processes; ``None`` if that saves at least some seconds.
 
     Raises:
         TypeError: if a setting is not a number.
-        ValueError: if ``target_accept_prob`` is not between 0 and 1, ``max_tree_depth`` is below 1, or ``step_size``
-            is not positive and finite.
+        ValueError: if a setting is out of its range.
 
     Example:
         >>> NUTS(max_tree_depth=6) == NUTS(max_tree_depth=6), NUTS().name
@@ -140,7 +137,6 @@ class Chain:
     """A chain with its own random numbers, written to a file from time to time and resumed from it.
 
     ``draws`` are those after the warm-up, each a row: u, energy, depth, whether it diverged, and the log density.
-    ``num_draws`` counts all.
     """
 
     def __init__(self, options: NUTS, plan: Plan, potential: Potential, number: int) -> None:
@@ -210,12 +206,8 @@ class Chain:
     def _reasonable_step_size(self, _: object) -> float:
         self._read_adapted()
         assert self.slope is not None  # it is that of the last draw
-
-        def momenta() -> Vector:
-            r: Vector = torch.randn(len(self.u), generator=self.torch_generator, dtype=torch.float64).numpy()
-            return r
-
-        return self.trajectory.reasonable_step_size(self.u, self.value, self.slope, momenta)
+        draw = functools.partial(torch.randn, len(self.u), generator=self.torch_generator, dtype=torch.float64)
+        return self.trajectory.reasonable_step_size(self.u, self.value, self.slope, lambda: draw().numpy())
 
     def save(self) -> None:
         """Write the chain, unless it was interrupted inside a draw: then the file keeps its last state."""
@@ -254,10 +246,7 @@ class Chain:
 
 
 class _Windows(WarmupAdapter):
-    """Pyro's windows, except for short warm-ups, which leave a third of the steps to the last mass matrix.
-
-    Pyro, like Stan, leaves a tenth: five of fifty steps, too few to adapt the step size.
-    """
+    """Pyro's windows, but short warm-ups leave a third of the steps, not a tenth, to the last mass matrix."""
 
     def _build_adaptation_schedule(self) -> list[adapt_window]:
         total = self._warmup_steps
@@ -280,10 +269,10 @@ class _AdaptiveMass(BlockMassMatrix):
 
 
 def correlate(covariance: Tensor, num_draws: int) -> bool:
-    r"""Whether parameters correlate by more than chance.
+    r"""Whether parameters correlate by more than chance; draws of a chain count as half as many.
 
     The correlation matrix of N draws of d independent numbers has a condition number of about
-    :math:`((1 + \sqrt{d/N}) / (1 - \sqrt{d/N}))^2` (Marchenko and Pastur). Draws of a chain count as half as many.
+    :math:`((1 + \sqrt{d/N}) / (1 - \sqrt{d/N}))^2` (Marchenko and Pastur).
     """
     spread = covariance.diagonal().sqrt()
     ratio = math.sqrt(2.0 * len(spread) / max(1, num_draws))

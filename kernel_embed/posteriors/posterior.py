@@ -28,8 +28,7 @@ from .smc import mode_weights
 if TYPE_CHECKING:
     from arviz import InferenceData
 
-CACHED_ENTRIES = 2**26
-"""Largest number of entries of Gram matrices kept between calls: 512 MiB in float64, and as much for the factors."""
+CACHED_ENTRIES = 2**26  # of Gram matrices kept between calls: 512 MiB in float64, and as much for the factors
 BLOCK_ENTRIES = 2**24  # entries of the Gram matrices of draws in memory at once: 128 MiB in float64
 
 
@@ -37,14 +36,12 @@ class KernelDraws(NamedTuple):
     """The kernels of all draws, in as few batches as memory allows.
 
     Attributes:
-        kernels: each with a leading batch dimension of b draws; or without one, a single draw, if the kernel cannot be
-            batched.
+        kernels: each with a leading batch dimension of b draws, or without one for a single draw.
         weights: of the draws in each batch, ``(b,)`` or ``(1,)``; all together sum to 1.
 
     Example:
-        >>> draws = KernelDraws((gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2])),), (torch.tensor([0.3, 0.7]),))
-        >>> draws.kernels[0].batch_shape
-        torch.Size([2])
+        >>> KernelDraws((gpytorch.kernels.RBFKernel(),), (torch.ones(1),)).weights
+        (tensor([1.]),)
     """
 
     kernels: tuple[Kernel, ...]
@@ -56,8 +53,7 @@ class Posterior:
 
     Predictions are computed for every draw and averaged with ``weights``. ``num_chains`` have ``num_samples`` draws
     each; ``interrupted``, ``seconds``, ``num_evaluations`` and ``log_evidence`` are those of the draws. The evidence is
-    ∫ exp(−c q) p(θ) dθ = ∫ exp(−U) du, with p the product of all priors as they were registered, including factors; it
-    is not renormalized if a constraint truncates it.
+    ∫ exp(−U) du with all priors as they were registered; it is not renormalized if a constraint truncates one.
 
     Args:
         potential: the density that was sampled.
@@ -67,11 +63,10 @@ class Posterior:
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-        >>> x = torch.randn(20, 1, dtype=torch.float64)
+        >>> embedding, x = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), torch.randn(20, 1)
         >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=10, sampler=ke.Laplace())
-        >>> posterior.method, posterior.samples["kernel.lengthscale"].shape[0] == posterior.num_chains * 10
-        ('laplace', True)
+        >>> posterior.samples["kernel.lengthscale"].shape
+        torch.Size([40, 1, 1])
     """
 
     def __init__(self, potential: Potential, draws: Draws, method: str, weights: Tensor | None = None) -> None:
@@ -79,6 +74,7 @@ class Posterior:
         self.num_chains, self.num_samples = draws.u.shape[:2]
         S = self.num_chains * self.num_samples
         self.weights = torch.full((S,), 1.0 / S, dtype=torch.float64) if weights is None else weights
+        self._cached: list[Any] | None = None
         self.interrupted, self.seconds = draws.interrupted, draws.seconds
         self.num_evaluations, self.log_evidence = draws.num_evaluations, draws.log_evidence
 
@@ -118,10 +114,9 @@ class Posterior:
         return int(self.draws.diverging.sum())
 
     def summary(self) -> Summary:
-        """Mean, sd, quantiles, ``n_eff``, ``n_eff_tail`` and ``r_hat`` of every parameter, by name; printed, a table.
+        """Mean, sd, quantiles, ``n_eff``, ``n_eff_tail`` and ``r_hat`` of every parameter, as by ArviZ; prints a table.
 
-        Effective sample sizes and R-hat are ArviZ's. ``num_divergences``, ``e_bfmi`` and ``tree_depth`` describe the
-        trajectories.
+        ``num_divergences``, ``e_bfmi`` and ``tree_depth`` describe the trajectories.
         """
         return summarize(self.samples_by_chain, self.weights, self.draws)
 
@@ -133,7 +128,7 @@ class Posterior:
         """The draws as ``arviz.InferenceData``.
 
         Args:
-            feature_names: names of the columns of x, such as ``frame.columns``; coordinates of lengthscales per column.
+            feature_names: names of the columns of x; coordinates of lengthscales per column.
 
         Raises:
             ImportError: if arviz is not installed, the extra ``posteriors``.
@@ -177,7 +172,6 @@ class Posterior:
         """The same draws with other ``weights`` ``(S,)``, which are normalized.
 
         Raises:
-            TypeError: if ``weights`` is not a tensor of real numbers.
             ValueError: if there is not one weight for each draw, or one is negative.
         """
         check_tensor(weights, "weights")
@@ -189,14 +183,10 @@ class Posterior:
         """The same draws with chains in different modes weighted by a bridge estimate of the evidence of their mode.
 
         Raises:
-            ValueError: if the draws come from an approximation around one mode, :class:`~kernel_embed.Laplace` or
-                :class:`~kernel_embed.SVI`.
+            ValueError: if the draws come from an approximation around one mode.
         """
         if self.draws.is_approximate:
-            raise ValueError(
-                f"These are draws of {self.method}, an approximation around one mode: there are no modes to weigh. "
-                "Sample with NUTS() or SMC()."
-            )
+            raise ValueError(f"Draws of {self.method} are of one mode: there are none to weigh. Use NUTS() or SMC().")
         return self.reweighted(mode_weights(self.potential, self.draws, seed))
 
     def thinned(self, num_draws: int) -> Self:
@@ -215,8 +205,7 @@ class Posterior:
         """The kernel Σ_s k_s / S over ``num_draws`` draws, selected by weight.
 
         Raises:
-            TypeError: if ``num_draws`` is not a whole number.
-            ValueError: if it is below 1.
+            ValueError: if ``num_draws`` is below 1.
         """
         check_count("num_draws", num_draws)
         ticks = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
@@ -253,9 +242,14 @@ class Posterior:
             yield self.potential.loaded(piece if self._is_batched else piece[0])
 
     def conditioned(self) -> Iterator[Any]:
-        """The same, conditioned on the data. They are kept between calls while their matrices are small."""
-        is_small = len(self.weights) * self.potential.x.shape[-2] ** 2 <= CACHED_ENTRIES
-        yield from self._cached if is_small else self._attached()
+        """The same, with the data attached. They are kept between calls while their matrices are small."""
+        # ``attach`` instead of ``condition``: these copies are private, so they need no freezing.
+        attached = (embedding.attach(*self.potential.data) for embedding in self.embeddings())
+        if len(self.weights) * self.potential.x.shape[-2] ** 2 > CACHED_ENTRIES:
+            return attached
+        if self._cached is None:
+            self._cached = list(attached)
+        return iter(self._cached)
 
     def each(self, function: Callable[[Any], Tensor]) -> Tensor:
         """``function(conditioned)`` for every draw, ``(S, *shape)``; conditioned embeddings have batches of draws."""
@@ -270,11 +264,3 @@ class Posterior:
     def weighted_average(self, values: Tensor) -> Tensor:
         """Σ_s w_s v_s for ``values`` ``(S, *shape)``."""
         return torch.tensordot(self.weights.to(values), values, dims=1)  # type: ignore[no-any-return]
-
-    @functools.cached_property
-    def _cached(self) -> list[Any]:
-        return list(self._attached())
-
-    def _attached(self) -> Iterator[Any]:
-        # ``attach`` instead of ``condition``: these copies are private, so they need no freezing.
-        return (embedding.attach(*self.potential.data) for embedding in self.embeddings())

@@ -31,12 +31,12 @@ from typing_extensions import Never
 from ..kernels import DiagonalBoundError
 from ..kernels.parameters import initialize_parts
 from ..learning.direct import Direct, direct_objective
-from ..learning.parameters import ParameterVector, Vector, unidentified
+from ..learning.parameters import ParameterVector, Vector, constrained, unidentified, user_name
 from ..learning.priors import LogPriors
 from ..linalg.derivatives import with_gradient
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
-from .priors import PriorSite, constrained, find_sites, log_density, log_priors, on_log_scale, user_name
+from .priors import PriorSite, find_sites, log_density, log_priors, on_log_scale
 
 AnyObjective: TypeAlias = Objective[Never]
 """An objective for any kind of embedding: objectives are contravariant in what they evaluate."""
@@ -47,20 +47,20 @@ REJECTED_ERRORS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAl
 
 @contextlib.contextmanager
 def quiet_numbers() -> Iterator[None]:
-    """Suppress warnings of jitter and flat points, which are expected at the proposals of a sampler."""
+    """Suppress warnings of jitter and flat points, which proposals of a sampler meet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)
         yield
 
 
 class Potential:
-    """U(u) with its gradient; never changes the embedding it was made from.
+    """U(u) with its gradient.
 
-    ``vector`` holds the parameters that are sampled, ``fixed`` names those that the objective cannot identify,
-    ``sites`` are the priors, ``multiplier`` is c, and ``num_evaluations`` and ``num_rejected`` count evaluations.
+    ``vector`` has the parameters that are sampled, ``fixed`` names those that the objective cannot identify, ``sites``
+    are the priors, and ``multiplier`` is c.
 
     Args:
-        embedding: copied, in the dtype and to the device of ``x``; every evaluation writes parameters to the copy.
+        embedding: copied, in the dtype and to the device of ``x``.
         objective: of the posterior.
         x: inputs, ``(n, d)``.
         y: targets, or ``None``.
@@ -72,10 +72,9 @@ class Potential:
         ValueError: if ``temperature`` or ``power`` is not positive and finite, or no parameter requires a gradient.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
+        >>> import kernel_embed as ke
         >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-        >>> x = torch.randn(15, 1, dtype=torch.float64)
-        >>> potential = ke.posteriors.Potential(embedding, ke.EmbeddingEvidence(), x, None)
+        >>> potential = ke.posteriors.Potential(embedding, ke.EmbeddingEvidence(), torch.randn(15, 1), None)
         >>> potential.dimension                                              # the lengthscale, in raw form
         1
     """
@@ -129,15 +128,11 @@ class Potential:
         """The arguments of ``embedding.attach`` and ``condition``: x, or x and y."""
         return (self.x,) if self.y is None else (self.x, self.y)
 
-    def log_prior(self) -> Tensor:
-        """log p(u) at the parameters as they are."""
-        return log_density(self.sites)
-
     def parts(self, u: Vector) -> tuple[float, float]:
-        """The two parts of −U: the log weight of a draw from the prior, and the log density of the prior.
+        """The two parts of −U: the log weight of a draw from the prior, and the log density of the prior in u.
 
-        The first is −c q(θ) with the log of the priors that are factors, which are not sampled from; the second is that
-        of the other priors, in u. A power adds to the first what it multiplies. Both are −∞ where they do not exist.
+        The first is −c q(θ) with the log of the priors that are factors, and what a power adds. Both are −∞ where they
+        do not exist.
         """
         self._write(u)
         try:
@@ -171,7 +166,7 @@ class Potential:
         """U(u) / s and its gradient through the embedding and its objective."""
         self._write(u)
         try:
-            total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - self.log_prior()
+            total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - log_density(self.sites)
             total.backward()
             value, gradient = total.item(), self.vector.gradient()
         except REJECTED_ERRORS:
@@ -198,7 +193,7 @@ class Potential:
         self.vector.set(u)
         self.vector.clear_gradient()
         try:
-            log_prior = self.log_prior()
+            log_prior = log_density(self.sites)
             if log_prior.requires_grad:  # a uniform prior is constant
                 log_prior.backward()
         except REJECTED_ERRORS:
@@ -225,22 +220,18 @@ class Potential:
 
     def constrained(self, u: Tensor) -> dict[str, Tensor]:
         """Raw vectors ``(*shape, dimension)`` as the values that users see, by name."""
-        pieces = self.pieces(u).items()
+        pieces = self._pieces(u).items()
         return {user_name(name): constrained(self.embedding, name, piece).detach() for name, piece in pieces}
 
-    def pieces(self, u: Tensor) -> dict[str, Tensor]:
+    def _pieces(self, u: Tensor) -> dict[str, Tensor]:
         """Raw vectors ``(*shape, dimension)`` cut into the raw parameters, by their names."""
-        values, start = {}, 0
-        for name, parameter in self.vector.named.items():
-            piece = u[..., start : start + parameter.numel()].reshape(u.shape[:-1] + parameter.shape)
-            values[name] = piece.to(parameter)
-            start += parameter.numel()
-        return values
+        named, slices = self.vector.named, self.vector.slices
+        return {name: u[..., slices[name]].reshape(u.shape[:-1] + p.shape).to(p) for name, p in named.items()}
 
     def loaded(self, u: Tensor) -> Any:
         """A copy of the embedding with one draw ``(dimension,)``, or ``(S, dimension)`` as leading batch dimension."""
         self.vector.clear_gradient()
-        embedding, batch, sampled = copy.deepcopy(self.embedding), u.shape[:-1], self.pieces(u)
+        embedding, batch, sampled = copy.deepcopy(self.embedding), u.shape[:-1], self._pieces(u)
         for name, parameter in list(embedding.named_parameters()):
             owner, _, leaf = name.rpartition(".")
             module = embedding.get_submodule(owner)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from ..embeddings import (
@@ -25,9 +26,9 @@ from ..embeddings import (
 )
 from ..embeddings.distribution import Distribution, resampled_rows, support_of
 from ..objectives import Objective, calibrate
-from ..validation import check_features
-from .gaussian import GaussianMixture, gaussian_mixture
+from ..validation import check_features, check_share
 from .posterior import Posterior
+from .potential import quiet_numbers
 
 MulticlassObjective: TypeAlias = Objective[ConditionedMulticlass]
 ConditionalObjective: TypeAlias = Objective[ConditionedEmbedding]
@@ -134,6 +135,77 @@ class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior):
         total = torch.special.entr(self.weighted_average(p)).sum(-1)
         aleatoric = self.weighted_average(torch.special.entr(p).sum(-1))
         return EntropyParts(total, aleatoric, total - aleatoric)
+
+
+class GaussianMixture(NamedTuple):
+    r"""Gaussians with weights w, and the Gaussian with their first two moments.
+
+    .. math::  m = \sum_s w_s m_s, \qquad C = \sum_s w_s (C_s + m_s m_s^\top) - m m^\top .
+
+    Attributes:
+        means: ``(S, t)``.
+        variances: ``(S, t)``.
+        weights: ``(S,)``.
+        matched: the Gaussian with mean m and covariance C.
+
+    Example:
+        >>> means, weights = torch.tensor([[-1.0], [1.0]]), torch.tensor([0.5, 0.5])
+        >>> GaussianMixture(means, torch.full((2, 1), 0.1), weights, matched=None).quantile(0.9)
+        tensor([1.2661])
+    """
+
+    means: Tensor
+    variances: Tensor
+    weights: Tensor
+    matched: MultivariateNormal
+
+    def band(self, level: float = 0.8) -> tuple[Tensor, Tensor]:
+        """The lower and upper end of the central interval of probability ``level`` at each point.
+
+        Raises:
+            ValueError: if ``level`` is not between 0 and 1.
+        """
+        check_share("level", level, "Give 0.8, for example.")
+        return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
+
+    def quantile(self, probability: float) -> Tensor:
+        """The quantile of the mixture at each point, by bisection.
+
+        Raises:
+            ValueError: if ``probability`` is not between 0 and 1.
+        """
+        check_share("probability", probability, "Give 0.5 for the median.")
+        deviations = self.variances.clamp_min(torch.finfo(self.means.dtype).tiny).sqrt()
+        reach = abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item()) * deviations
+        low, high, w = (self.means - reach).amin(dim=0), (self.means + reach).amax(dim=0), self.weights.to(self.means)
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            above = torch.tensordot(w, torch.special.ndtr((middle - self.means) / deviations), dims=1) > probability
+            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+        quantile: Tensor = 0.5 * (low + high)
+        return quantile
+
+
+def gaussian_mixture(parts: Iterable[MultivariateNormal], weights: Tensor) -> GaussianMixture:
+    """The mixture of the Gaussians of all draws, which come in batches."""
+    means, variances, start = [], [], 0
+    m = second = torch.zeros(())
+    with torch.no_grad(), quiet_numbers():
+        for part in parts:
+            mean, covariance = part.mean, part.covariance_matrix
+            if mean.dim() > 2:
+                shape = tuple(mean.shape[1:-1])
+                raise ValueError(f"The kernel has the batch shape {shape}. Sample one kernel at a time.")
+            if mean.dim() == 1:
+                mean, covariance = mean[None], covariance[None]
+            w = weights[start : start + len(mean)].to(mean)
+            start += len(mean)
+            means.append(mean)
+            variances.append(covariance.diagonal(dim1=-2, dim2=-1))
+            m = m + torch.tensordot(w, mean, dims=1)
+            second = second + torch.tensordot(w, covariance, dims=1) + mean.mT @ (w.unsqueeze(-1) * mean)
+    matched = MultivariateNormal(m, to_linear_operator(second - torch.outer(m, m)))
+    return GaussianMixture(torch.cat(means), torch.cat(variances), weights, matched)
 
 
 class FunctionPosterior(abc.ABC):

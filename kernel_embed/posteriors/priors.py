@@ -1,9 +1,7 @@
 r"""The coordinates that are sampled, and the priors in them: those registered on GPyTorch modules, and default ones.
 
-A posterior is sampled in unbounded raw parameters u, with u = log θ for every positive θ. GPyTorch writes positive
-parameters as θ = softplus(u), which is linear where θ is large: a prior over orders of magnitude has a long right tail
-there, in which trajectories adapted to its bulk are slow. In u = log θ the posteriors of scales are nearly symmetric,
-and the same number of effective draws needs far fewer gradients.
+A posterior is sampled in unbounded raw parameters u, with u = log θ for every positive θ in place of GPyTorch's
+softplus: there the posteriors of scales are nearly symmetric, and trajectories short.
 
 A prior registered with ``register_prior`` is a density of :math:`v = c(u)`, with c the closure it was registered with:
 the lengthscale itself, 1/ℓ² in a sparse prior, or any other elementwise function of one parameter. The change of
@@ -28,17 +26,16 @@ from gpytorch.constraints import GreaterThan, Interval
 from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, LogNormal, TransformedDistribution
 
-from ..learning.parameters import ParameterVector, Vector, is_in_network
-from ..learning.priors import LogPriors, default_prior
+from ..learning.parameters import ParameterVector, Vector, constrained, is_in_network, user_name
+from ..learning.priors import LogPriors, default_prior, inputs_of, is_theta, single_input
 
 
 class PosteriorWarning(UserWarning):
     """A problem with the draws of a posterior.
 
     Example:
-        >>> from kernel_embed.posteriors import PosteriorWarning
-        >>> issubclass(PosteriorWarning, UserWarning)
-        True
+        >>> import warnings
+        >>> warnings.simplefilter("ignore", PosteriorWarning)
     """
 
 
@@ -56,25 +53,12 @@ def on_log_scale(embedding: gpytorch.Module) -> None:
             raw.copy_(logarithmic.inverse_transform(value))
 
 
-def user_name(parameter: str) -> str:
-    """``kernel.lengthscale`` for ``kernel.raw_lengthscale``."""
-    head, dot, leaf = parameter.rpartition(".")
-    return f"{head}{dot}{leaf.removeprefix('raw_')}"
-
-
-def constrained(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Tensor:
-    """The value θ of a raw parameter."""
-    constraint: Interval | None = embedding.constraint_for_parameter_name(parameter)
-    return raw if constraint is None else constraint.transform(raw)
-
-
 @dataclasses.dataclass
 class PriorSite:
-    """One prior, and the parameter it is a density of.
+    """A prior of v = ``closure(module)``, and the parameter u = ``raw`` that v is a function of.
 
-    ``name`` is that of v, as users write it, ``parameter`` that of the raw u that v is a function of, ``raw``; both
-    are ``None`` for a factor, which only multiplies the density. v is ``closure(module)``, and ``setter`` writes it.
-    With ``on_log_scale``, v = b + exp(u), so that log ∂v/∂u is u itself.
+    ``parameter`` and ``raw`` are ``None`` for a factor, which only multiplies the density. With ``on_log_scale``,
+    v = b + exp(u), so that log ∂v/∂u is u itself.
     """
 
     name: str
@@ -111,12 +95,12 @@ class PriorSite:
     def draw(self, *count: int) -> Tensor:
         """A draw of v from its prior, or ``count`` of them, with the global generator."""
         shape = self.value().shape
+        base = torch.Size(self.prior.batch_shape) + torch.Size(self.prior.event_shape)
+        lead = shape if base.numel() == 1 else shape[: len(shape) - len(base)]
         try:
             with torch.no_grad():
-                base = torch.Size(self.prior.batch_shape) + torch.Size(self.prior.event_shape)
-                lead = shape if base.numel() == 1 else shape[: len(shape) - len(base)]
                 value: Tensor = self.prior.sample(torch.Size(count) + lead).reshape(torch.Size(count) + shape)
-                return value
+            return value
         except (NotImplementedError, AttributeError) as error:
             raise TypeError(
                 f"The prior {type(self.prior).__name__} on {self.name} has no sample(). Give starting points, "
@@ -201,8 +185,8 @@ def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Prio
     owned: set[str | None] = {None}
     for name, module, prior, closure, setter in embedding.named_priors():
         value = closure(module)
-        inputs = _inputs(value, vector)
-        parameter, title = _single_input(value, inputs), name.removesuffix("_prior")
+        inputs = inputs_of(value, vector)
+        parameter, title = single_input(value, inputs), name.removesuffix("_prior")
         # Values outside the support have density −∞ or NaN, which is a rejection: torch need not validate each one.
         prior._validate_args = False
         if parameter is None or parameter in owned:
@@ -210,13 +194,20 @@ def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Prio
                 sites.append(PriorSite(title, None, None, prior, module, closure, setter))
             continue
         owned.add(parameter)
-        is_theta = torch.equal(value, constrained(embedding, parameter, inputs[parameter]))
         site = PriorSite(title, parameter, inputs[parameter], prior, module, closure, setter)
-        if is_theta:
+        if is_theta(value, vector, parameter):
             site.name, site.on_log_scale = user_name(parameter), _is_exponential(embedding, parameter)
         sites.append(site)
     without = [name for name in vector.named if name not in owned]
-    _warn_networks(embedding, [name for name in without if is_in_network(embedding, name)])
+    weights = [vector.named[name] for name in without if is_in_network(embedding, name)]
+    if weights:
+        warnings.warn(
+            f"{sum(map(torch.numel, weights))} parameters of a module that is not GPyTorch's have no prior; they get "
+            "N(0, 1 / number of inputs). Register a prior, embedding.register_prior(name, prior, closure, "
+            "setting_closure), or fix them with module.requires_grad_(False).",
+            PosteriorWarning,
+            stacklevel=5,
+        )
     return sites + [_default_site(embedding, name, vector.named[name]) for name in without]
 
 
@@ -224,28 +215,6 @@ def _is_exponential(embedding: gpytorch.Module, parameter: str) -> bool:
     """Whether θ = b + exp(u) for this parameter."""
     constraint: Interval | None = embedding.constraint_for_parameter_name(parameter)
     return isinstance(constraint, GreaterThan) and constraint._transform is torch.exp
-
-
-def _inputs(value: Tensor, vector: ParameterVector) -> dict[str, Tensor]:
-    """The parameters that ``value`` depends on."""
-    if not value.requires_grad:
-        return {}
-    slopes = torch.autograd.grad(value.sum(), vector.parameters, allow_unused=True, retain_graph=True)
-    return {name: p for (name, p), slope in zip(vector.named.items(), slopes, strict=True) if slope is not None}
-
-
-def _single_input(value: Tensor, inputs: dict[str, Tensor]) -> str | None:
-    """The one parameter that ``value`` is an elementwise function of; ``None`` if there is no such one."""
-    if len(inputs) != 1:
-        return None
-    ((name, raw),) = inputs.items()
-    if raw.numel() != value.numel():
-        return None
-    weights = torch.arange(1.0, value.numel() + 1.0, dtype=value.dtype, device=value.device)
-    # The Jacobian is diagonal if the weight of each entry comes back unmixed.
-    (plain,) = torch.autograd.grad(value.sum(), raw, retain_graph=True)
-    (weighted,) = torch.autograd.grad((value.reshape(-1) * weights).sum(), raw, retain_graph=True)
-    return name if torch.allclose(weighted.reshape(-1), weights * plain.reshape(-1)) else None
 
 
 def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> PriorSite:
@@ -260,16 +229,3 @@ def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Pr
 
     logarithmic = _is_exponential(embedding, parameter)
     return PriorSite(user_name(parameter), parameter, raw, prior, embedding, closure, setter, True, logarithmic)
-
-
-def _warn_networks(embedding: gpytorch.Module, parameters: list[str]) -> None:
-    if parameters:
-        count = sum(embedding.get_parameter(name).numel() for name in parameters)
-        warnings.warn(
-            f"{count} parameters of a module that is not GPyTorch's have no prior ({parameters[0]}"
-            f"{', …' if len(parameters) > 1 else ''}); they get N(0, 1 / number of inputs). Register a prior, "
-            "embedding.register_prior(name, prior, closure, setting_closure), or fix them with "
-            "module.requires_grad_(False).",
-            PosteriorWarning,
-            stacklevel=6,
-        )

@@ -32,8 +32,7 @@ def pyro_model(
 ) -> Callable[..., dict[str, Tensor]]:
     """A Pyro model that samples every hyperparameter from its prior and adds −c q to the log density of the program.
 
-    Call it inside your own model, or pass it to any of Pyro's algorithms. Its gradient is one node of the graph; the
-    embedding is not changed.
+    Call it inside your own model, or pass it to any of Pyro's algorithms. The embedding is not changed.
 
     Args:
         embedding: any embedding of this package, with GPyTorch priors or default ones.
@@ -45,8 +44,8 @@ def pyro_model(
 
     Returns:
         A function that samples the sites and returns their values by name. Pass it hyperparameters that the larger
-        program samples itself, for several groups in one plate, for example, by name,
-        ``model({"kernel.lengthscale": value})``: they have no prior here, and the gradient reaches them.
+        program samples itself, ``model({"kernel.lengthscale": value})``: they have no prior here, and the gradient
+        reaches them.
 
     Raises:
         TypeError: if ``x`` is not a tensor of real numbers.
@@ -55,9 +54,8 @@ def pyro_model(
     Example:
         >>> import kernel_embed as ke
         >>> from pyro.infer import MCMC, NUTS
-        >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
         >>> kernel = gpytorch.kernels.RBFKernel(lengthscale_prior=gpytorch.priors.GammaPrior(2.0, 2.0))
-        >>> model = ke.pyro_model(ke.BayesianMeanEmbedding(kernel), ke.EmbeddingEvidence(), x)
+        >>> model = ke.pyro_model(ke.BayesianMeanEmbedding(kernel), ke.EmbeddingEvidence(), torch.randn(20, 1).double())
         >>> mcmc = MCMC(NUTS(model), num_samples=20, warmup_steps=20, disable_progbar=True)
         >>> mcmc.run()
         >>> mcmc.get_samples()["kernel.lengthscale"].shape
@@ -70,10 +68,7 @@ def pyro_model(
 
     def model(values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         if torch.jit.is_tracing():  # type: ignore[attr-defined]
-            raise NotImplementedError(
-                "pyro_model cannot be compiled: it factorizes matrices outside of the graph. Use Trace_ELBO instead of "
-                "JitTrace_ELBO, and leave out jit_compile=True."
-            )
+            raise NotImplementedError("pyro_model cannot be compiled. Use Trace_ELBO, and leave jit_compile out.")
         fixed = _reshaped(shapes, values or {})
         sites = {key: fixed[key] if key in fixed else pyro.sample(name + key, prior) for key, prior in priors.items()}
         # Values have batch dimensions in front of their shapes: particles, or a plate.
@@ -98,10 +93,7 @@ def _reshaped(shapes: Mapping[str, torch.Size], values: Mapping[str, Tensor]) ->
         if not is_batch and not (is_value and value.numel() in (1, shapes[name].numel())):
             sizes = ", ".join(f"{site} ({shape.numel()})" for site, shape in shapes.items())
             size = value.numel() if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(
-                f"{name} ({size}) is not a value of a hyperparameter. Give tensors for some of {sizes}, with so many "
-                "entries each."
-            )
+            raise ValueError(f"{name} ({size}) is not a value of a hyperparameter. Give tensors for some of {sizes}.")
         shape = shapes[name]
         reshaped[name] = value if is_batch else value.expand(shape) if value.numel() == 1 else value.reshape(shape)
     return reshaped
@@ -180,8 +172,7 @@ def _pyro_prior(site: PriorSite) -> TorchDistribution:
     except (NotImplementedError, AttributeError, RuntimeError, TypeError) as error:
         raise TypeError(
             f"Pyro cannot sample the prior {describe(prior)} on {site.name}. Use GammaPrior, LogNormalPrior, "
-            "NormalPrior, HalfCauchyPrior or UniformPrior, or sample_posterior, which needs only log_prob and starting "
-            "points."
+            "NormalPrior, HalfCauchyPrior or UniformPrior, or sample_posterior."
         ) from error
     return expanded
 

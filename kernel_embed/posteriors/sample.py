@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
-from ..learning.parameters import Vector
+from ..learning.parameters import Vector, user_name
 from ..objectives import Objective
 from ..runtime import enabled_gradients, few_threads, progress_bar, usable_for_gradients
 from ..validation import check_count, check_features, check_seed
@@ -35,7 +35,7 @@ from .predictors import (
     MulticlassObjective,
     MulticlassPosterior,
 )
-from .priors import PosteriorWarning, PriorSite, describe, prior_draw, user_name
+from .priors import PosteriorWarning, PriorSite, describe, prior_draw
 from .sampler import Checkpoint, Plan, Sampler
 
 if TYPE_CHECKING:
@@ -103,13 +103,12 @@ def sample_posterior(
     progress: bool | None = None,
     checkpoint: Path | None = None,
 ) -> Posterior:
-    r"""Draw the hyperparameters of ``embedding`` given data, for predictions averaged over them.
+    """Draw the hyperparameters of ``embedding`` given data, for predictions averaged over them.
 
     The density is that of the priors registered on the modules (default ones for parameters without, see
-    :func:`kernel_embed.posteriors.default_prior`) times exp(−c q), with q the objective. For
-    :class:`kernel_embed.EmbeddingEvidence` and :class:`kernel_embed.ConditionalEvidence` this is the posterior of a
-    model; for risks and the Rademacher complexity, with c = n · temperature, a Gibbs posterior. ``posterior.kind``
-    names it. The embedding is not changed. Ctrl-C ends the sampling and returns the draws so far.
+    :func:`kernel_embed.posteriors.default_prior`) times exp(−c q), with q the objective: a posterior for an evidence,
+    and a Gibbs posterior with c = n · temperature for a risk. ``posterior.kind`` names it. The embedding is not
+    changed. Ctrl-C ends the sampling and returns the draws so far.
 
     Args:
         embedding: any embedding of this package.
@@ -120,20 +119,18 @@ def sample_posterior(
         warmup_steps: draws of each chain before, in which step size and mass matrix are adapted.
         num_chains: number of chains, each with its own starting point.
         seed: the same seed gives the same draws, even if other threads sample too: they wait for each other.
-        sampler: by default :class:`~kernel_embed.NUTS` with its options;
-            :class:`~kernel_embed.SMC`, sequential Monte Carlo from the prior, finds the weights of several modes and
-            estimates the evidence; :class:`~kernel_embed.Laplace`, the Gaussian at the highest mode, and
-            :class:`~kernel_embed.SVI`, a Gaussian guide fitted by Pyro, are fast approximations; or your own
-            :class:`~kernel_embed.posteriors.Sampler`.
+        sampler: :class:`~kernel_embed.NUTS` by default; :class:`~kernel_embed.SMC` finds the weights of several modes
+            and estimates the evidence; :class:`~kernel_embed.Laplace` and :class:`~kernel_embed.SVI` are fast
+            approximations; or your own :class:`~kernel_embed.posteriors.Sampler`.
         temperature: multiplies the exponent; see :func:`kernel_embed.posteriors.choose_temperature`.
         power: the power of the whole density, priors included: the larger, the nearer all draws are to the mode;
             see :func:`kernel_embed.posteriors.choose_power`.
         initial: starting points: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
         progress: show a progress bar; by default on a terminal or in a notebook.
-        checkpoint: path of files, ``checkpoint.0`` and so on, that chains are written to while they run. After an
-            interruption the same call resumes them and gives the same draws as a run without one; a larger
-            ``num_samples`` extends the chains. Needs a seed and :class:`~kernel_embed.NUTS`.
+        checkpoint: path of files, ``checkpoint.0`` and so on, that chains are written to while they run. The same call
+            resumes them and gives the same draws as a run without interruption; a larger ``num_samples`` extends the
+            chains. Needs a seed and :class:`~kernel_embed.NUTS`.
 
     Returns:
         A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the methods of ``embedding.condition(x, y)``.
@@ -153,10 +150,8 @@ def sample_posterior(
         >>> posterior = ke.sample_posterior(
         ...     embedding, ke.ConditionalEvidence(), x, y, num_samples=15, warmup_steps=60, num_chains=2, seed=0
         ... )
-        >>> posterior.kind, posterior.samples["kernel.lengthscale"].shape
-        ('posterior: prior × evidence', torch.Size([30, 1, 1]))
-        >>> posterior.probabilities(x).shape, sorted(posterior.summary()["regularization"])[-4:]
-        (torch.Size([30, 2]), ['n_eff', 'n_eff_tail', 'r_hat', 'std'])
+        >>> posterior.kind, posterior.samples["kernel.lengthscale"].shape, posterior.probabilities(x).shape
+        ('posterior: prior × evidence', torch.Size([30, 1, 1]), torch.Size([30, 2]))
     """
     sampler = NUTS() if sampler is None else sampler
     if not isinstance(objective, Objective):
@@ -214,12 +209,11 @@ def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | 
     if not sampler.can_resume or seed is None:
         problem = "seed=None" if sampler.can_resume else repr(sampler)
         raise ValueError(f"checkpoint= needs NUTS() and a seed, not {problem}. Give both, or no checkpoint.")
-    data = " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data)
     identity = {
         "format": CHECKPOINT_FORMAT,
         "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.power!r}",
         "priors": {site.name: site.describe() for site in potential.sites},
-        "data": data,
+        "data": " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data),
         "sampler": repr(dataclasses.replace(sampler, **({"parallel": None} if hasattr(sampler, "parallel") else {}))),
         "seed": seed,
         "warmup_steps": warmup_steps,
@@ -247,10 +241,7 @@ def starting_points(potential: Potential, initial: Initial, num_chains: int, see
         if not math.isfinite(potential.value(points[-1])):
             start = potential.constrained(torch.from_numpy(points[-1])).items()
             text = ", ".join(f"{name} = {value.flatten()[:4].tolist()}" for name, value in start)
-            raise ValueError(
-                f"The posterior density is not finite at the starting point {text}. Start elsewhere: initial='prior', "
-                "or other values."
-            )
+            raise ValueError(f"The posterior density is not finite at the starting point {text}. Use initial='prior'.")
     return points
 
 
@@ -290,9 +281,8 @@ def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
             raise ValueError(f"All draws from the prior {prior} lie outside its constraint {constraint}. Change one.")
         if share > MAX_OUTSIDE:
             warnings.warn(
-                f"The prior {prior} has {100 * share:.0f} % of its mass outside the constraint {constraint}. The "
-                "posterior uses the truncated prior. Use a prior on positive numbers, such as LogNormalPrior or "
-                "GammaPrior.",
+                f"The prior {prior} has {100 * share:.0f} % of its mass outside the constraint {constraint}, and is "
+                "truncated. Use a prior on positive numbers, such as LogNormalPrior.",
                 PosteriorWarning,
                 stacklevel=4,
             )

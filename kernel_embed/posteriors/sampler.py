@@ -26,16 +26,7 @@ Chains = list[tuple[list[Vector], Any]]
 
 
 class Checkpoint:
-    """A file that a chain is written to while it runs, or the common beginning of the files of all chains.
-
-    Args:
-        path: of the file; of several, the number of the chain is appended.
-        identity: settings that a file must have to belong to this posterior.
-
-    Example:
-        >>> Checkpoint("chains.pt", {"objective": "EmbeddingEvidence()"}).file(2).path
-        'chains.pt.2'
-    """
+    """The files of chains, ``path.0`` and so on; ``identity`` is what a file of the same posterior has."""
 
     def __init__(self, path: str, identity: Mapping[str, object]) -> None:
         self.path, self.identity, self.written = path, identity, time.monotonic()
@@ -67,8 +58,8 @@ class Plan(NamedTuple):
         warmup_steps: draws of each chain before them.
         seeds: one per chain; the same seeds give the same draws.
         bar: progress bar of tqdm; it expects one step for each draw of each chain, unless it is ``reset``.
-        checkpoint: files that chains are written to while they run, for samplers that can be resumed.
-        from_prior: whether the starts are draws from the prior, which may lie far from the bulk of the posterior.
+        checkpoint: files of the chains, for samplers that can be resumed.
+        from_prior: whether the starts are draws from the prior.
 
     Example:
         >>> len(Plan((), num_samples=10, warmup_steps=0, seeds=[0, 1], bar=None).seeds)          # two chains
@@ -88,13 +79,12 @@ class Plan(NamedTuple):
 class Sampler(abc.ABC):
     """A sampling method with its options; pass one to ``sample_posterior(…, sampler=…)``.
 
-    To write your own, implement :meth:`sample` in a subclass: evaluate ``potential`` and return
-    :class:`~kernel_embed.posteriors.Draws`.
+    To write your own, implement :meth:`sample` in a subclass. ``name`` is the class name in lower case, unless the
+    class sets another.
 
     Example:
         >>> import torch
         >>> class AtTheStart(Sampler):
-        ...     '''Every draw is the starting point of its chain.'''
         ...     def sample(self, potential, plan):
         ...         u = torch.tensor(np.stack(plan.starts)).unsqueeze(1).expand(-1, plan.num_samples, -1)
         ...         heights = torch.tensor([-potential.value(start) for start in plan.starts])
@@ -112,7 +102,6 @@ class Sampler(abc.ABC):
     can_resume: ClassVar[bool] = False
     """Whether it writes its chains to ``plan.checkpoint`` and resumes from there."""
     name: ClassVar[str]
-    """Value of ``posterior.method``: the class name in lower case, unless the class sets another."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -121,19 +110,13 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, potential: Potential, plan: Plan) -> Draws:
-        """Draw from exp(−U).
-
-        Args:
-            potential: U, with ``value``, ``value_and_gradient`` and ``dimension``.
-            plan: starting points, numbers of draws, seeds, and the progress bar.
-        """
+        """Draw from exp(−U), U being ``potential``, as ``plan`` says."""
 
 
 def run_in_processes(make: Callable[..., Any], plan: Plan, potential: Potential) -> tuple[Chains, bool]:
     """Each chain ``make(potential, number)`` in a process with one thread, and whether Ctrl-C ended them.
 
-    Ctrl-C keeps the draws that the processes have written. A chain has ``step``, ``save``, ``adapted``, ``draws`` and
-    ``num_draws``; its rows end in four numbers, the last of which is finite.
+    Ctrl-C keeps the draws that the processes have written; each ends in four numbers, the last of which is finite.
     """
     from joblib.externals.loky import ProcessPoolExecutor
 
@@ -143,12 +126,11 @@ def run_in_processes(make: Callable[..., Any], plan: Plan, potential: Potential)
     with tempfile.TemporaryDirectory() as folder:
         # The draws of each chain, one row each; NaN if not written yet.
         files = [np.memmap(f"{folder}/{number}", np.float64, "w+", shape=shape) for number in range(len(plan.seeds))]
+        for file in files:
+            file[:] = np.nan
         try:
-            futures = []
-            for number, file in enumerate(files):
-                file[:] = np.nan
-                task = str(file.filename), shape, plan.warmup_steps, potential, number
-                futures.append(pool.submit(_run_in_process, make, *task))
+            tasks = [(str(file.filename), shape, plan.warmup_steps, potential, i) for i, file in enumerate(files)]
+            futures = [pool.submit(_run_in_process, make, *task) for task in tasks]
             waiting = set(futures)
             while waiting:
                 done, waiting = concurrent.futures.wait(waiting, timeout=0.5)

@@ -37,8 +37,7 @@ from .priors import prior_draw
 from .sampler import Plan, Sampler
 
 MIN_EFFECTIVE = 0.5
-SCALES = np.array([1.0, 0.3, 0.1])
-"""Scales of the proposals, relative to the adapted one: modes may be much narrower than their distance."""
+SCALES = np.array([1.0, 0.3, 0.1])  # of proposals, relative to the adapted one: modes may be narrow
 ACCEPTANCE = 0.3
 MAX_OUTSIDE = 2000  # draws from the prior outside the constraints for each one inside
 MAX_TEMPERATURES = 2000  # dozens are usual; particles cannot follow a density that needs more
@@ -47,9 +46,6 @@ MAX_TEMPERATURES = 2000  # dozens are usual; particles cannot follow a density t
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SMC(Sampler):
     """Sequential Monte Carlo from the prior, one run per chain: correct weights of several modes, and the evidence.
-
-    ``log_evidence`` is that of :class:`kernel_embed.posteriors.Posterior`: priors that are factors count, and a prior
-    that a constraint cuts off is not renormalized.
 
     Args:
         num_moves: Metropolis steps at every temperature.
@@ -111,9 +107,8 @@ class _Run:
         self.betas, self.scale = [0.0], 2.38 / math.sqrt(self.u.shape[1])
         if not np.isfinite(self.likelihood).any():
             raise ValueError(
-                f"The objective cannot be evaluated at any of {num_particles} draws from the prior: K does not "
-                "factorize, or values are not finite. Scale x, look for outliers in it, narrow the prior, or take more "
-                "particles, SMC(num_particles=…)."
+                f"The objective cannot be evaluated at any of {num_particles} draws from the prior. Scale x, look for "
+                "outliers in it, narrow the prior, or take more particles, SMC(num_particles=…)."
             )
 
     def run(self, num_moves: int) -> _Run:
@@ -157,8 +152,7 @@ class _Run:
         spread = float(self.likelihood.max() - self.likelihood.min())
         return ValueError(
             f"Particles cannot follow the density from the prior: log likelihoods are {spread:.1e} apart at "
-            f"β = {self.betas[-1]:.1e} after {len(self.betas) - 1} temperatures. Scale x, look for outliers in it, "
-            "narrow the prior, lower the temperature, or sample with NUTS()."
+            f"β = {self.betas[-1]:.1e}. Scale x, narrow the prior, lower the temperature, or sample with NUTS()."
         )
 
     def _move(self, factor: Vector, beta: float) -> None:
@@ -205,10 +199,7 @@ def _effective(weights: Vector) -> float:
 
 
 def mode_weights(potential: Potential, draws: Draws, seed: int = 0) -> Tensor:
-    """Weights ``(num_chains * num_samples,)`` of draws.
-
-    Chains that overlap share a mode; the weight of a mode is its evidence, shared equally by its draws.
-    """
+    """Weights ``(S,)`` of draws: that of a mode is its evidence, shared equally by the draws of its chains."""
     u, groups = draws.u, modes(draws.u)
     evidences = [log_evidence(potential, u[g].flatten(0, 1), draws.log_density[g].flatten(), seed) for g in groups]
     shares = torch.tensor(evidences, dtype=torch.float64).softmax(0)

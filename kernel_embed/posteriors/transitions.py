@@ -8,12 +8,11 @@ size ε is
 
 A trajectory is doubled until it makes a U-turn, :math:`r \cdot \rho \le 0` at one of its ends with ρ the sum of its
 momenta, and one of its states is selected with weight :math:`e^{-H}`, later halves preferred (Betancourt 2017, appendix
-A). Two more checks span the boundary of each pair of halves, as in Stan: without them, trajectories of a nearly
-Gaussian density return to their start.
+A). Two more checks span the boundary of each pair of halves, as in Stan.
 
-**Metropolis steps** supplement NUTS before its first draw and, with few parameters, between draws. Between draws there
-are two: a random walk, and an independent proposal from a t distribution q with the mean and
-covariance of the warm-up, accepted with probability :math:`\min(1, e^{U(u) - U(u')} q(u) / q(u'))`.
+**Metropolis steps** supplement NUTS before its first draw and, with few parameters, between draws: a random walk, and
+an independent proposal from a t distribution q with the mean and covariance of the warm-up, accepted with probability
+:math:`\min(1, e^{U(u) - U(u')} q(u) / q(u'))`.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ MAX_ENERGY_ERROR = 1000.0  # a trajectory whose H changes by more has diverged
 ACCEPTED_STEP = math.log(0.8)  # log acceptance probability of a single step at the initial step size
 SMALLEST_STEP, LARGEST_STEP = 1e-10, 1e10
 ACCEPTANCE = 0.3
-DEGREES_OF_FREEDOM = 5.0
-"""Degrees of freedom of independent proposals, whose tails are usually heavier than those of the posterior."""
+DEGREES_OF_FREEDOM = 5.0  # of independent proposals, whose tails are usually heavier than those of the posterior
 SETTLING_STEPS = 30
 SETTLING_SCALES = (0.3, 0.1, 0.03)
 
 Evaluate = Callable[[Vector], tuple[float, Vector]]
-Point = tuple[Vector, float]
-"""u and U(u)."""
+Point = tuple[Vector, float]  # u and U(u)
 
 
 class State(NamedTuple):
@@ -53,10 +50,7 @@ class State(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """The state selected from a trajectory, and its number of doublings.
-
-    ``accept_prob`` is the mean of min(1, exp(H₀ − H)) over all states, which the step size is adapted to.
-    """
+    """The state selected from a trajectory, its doublings, and the mean of min(1, exp(H₀ − H)) over all states."""
 
     state: State
     depth: int
@@ -82,8 +76,7 @@ class _Tree(NamedTuple):
 class Trajectory:
     """Transitions with one step size ε and one factor F of the mass matrix, a vector if it is diagonal.
 
-    ``evaluate`` returns U and ∂U/∂u, and ∞ where U does not exist. With ``multinomial`` states are selected by weight,
-    otherwise by slices (Hoffman and Gelman 2014).
+    With ``multinomial`` states are selected by weight, otherwise by slices (Hoffman and Gelman 2014).
     """
 
     def __init__(
@@ -197,11 +190,9 @@ def _log_sum(a: float, b: float) -> float:
 
 
 class RandomWalk:
-    """Metropolis steps between the draws of NUTS, for few parameters.
+    """Metropolis steps between the draws of NUTS: where the density has ripples, they step over them.
 
-    Where the density has ripples, NUTS takes small steps and mixes slowly; a random walk on the scale of the whole mode
-    steps over them, and so does an independent proposal. Each costs one value of U, while a draw of NUTS costs several
-    gradients. Scale and shape are adapted in the warm-up and then fixed.
+    Each costs one value of U, a draw of NUTS several gradients. They are adapted in the warm-up.
     """
 
     def __init__(self, dimension: int, generator: np.random.Generator) -> None:
@@ -213,7 +204,7 @@ class RandomWalk:
 
     def move(self, potential: Potential, at: Point, steps_left: int) -> Point:
         """One step of each kind; they are adapted while the warm-up has ``steps_left``."""
-        u, _ = at
+        u = at[0]
         step = math.exp(self.log_scale) * (self.factor @ self.generator.standard_normal(len(u)))
         at = metropolis(potential, at, u + step, self.generator)
         if steps_left > 0:
@@ -262,11 +253,7 @@ def _log_t(z: Vector) -> float:
 
 
 def settle(potential: Potential, u: Vector, generator: np.random.Generator) -> Vector:
-    """A few random-walk Metropolis steps before the warm-up.
-
-    An evidence may have ripples with dips to −∞ between them (see :func:`kernel_embed.local_maxima`). NUTS would adapt
-    its step size to the ripple that a start from the prior happens to lie on, and stay there.
-    """
+    """A few Metropolis steps before the warm-up: NUTS would adapt to the ripple that a start lies on."""
     at = u, potential.value(u)
     for step in range(SETTLING_STEPS):
         scale = SETTLING_SCALES[step % len(SETTLING_SCALES)] / math.sqrt(len(u))
