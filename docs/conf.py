@@ -89,7 +89,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"kernel_embed\.linalg\.units\.Units|Units"),  # made from the labels of groups
     (r"py:.*", r"kernel_embed\.learning\.loss\.ProcessGroup"),  # a protocol, for shards
     (r"py:.*", r"HeldOut|Importances"),  # rows of early stopping, and a protocol for plots
-    (r"py:.*", r"Callback|kernel_embed\.learning\.result\.StopSearch"),  # an alias, and what only ``fit`` catches
+    (
+        r"py:.*",
+        r"Callback|kernel_embed\.learning\.result\.(StopSearch|Evaluation)|Evaluation",
+    ),  # an alias, and what only ``fit`` catches
     (
         r"py:.*",
         r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",
@@ -102,7 +105,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(kernel_embed\.lab\.compare\.ranking\.)?(Row|Recommendation)|kernel_embed\.lab\.runner\.Case"),
     (
         r"py:.*",
-        r"(kernel_embed\.posteriors\..*)?(PowerChoice|TemperatureChoice|EntropyParts|FunctionPosterior|Checkpoint)",
+        r"(kernel_embed\.posteriors\..*)?(\w+Choice|EntropyParts|FunctionPosterior|GaussianMixture|Checkpoint)",
     ),
     (r"py:.*", r"kernel_embed\.tabular\.column_encoders\.E"),
     (r"py:.*", r"kernel_embed\.voting\.descent\.Descent"),  # what a stream of functions gives

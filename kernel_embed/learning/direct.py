@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import gpytorch
 import numpy as np
@@ -255,7 +255,11 @@ def direct_objective(
     if not is_small(x) or any(p.dtype is not torch.float64 for p in embedding.parameters()):
         return None
     if type(embedding) is BayesianMeanEmbedding and y is None:
-        return _sample_evidence(embedding, objective, x, vector)
+        (coefficient, term), *others = objective.terms()
+        is_known = set(vector.named) <= {"kernel.raw_lengthscale", "raw_noise"}
+        is_alone = not others and type(term) is EmbeddingEvidence and is_known
+        evidence = cast(EmbeddingEvidence, term).for_sample(embedding, x) if is_alone else None
+        return None if evidence is None else DirectEvidence(embedding, evidence, coefficient, vector)
     if type(embedding) not in (ConditionalEmbedding, MulticlassEmbedding) or y is None:
         return None
     if embedding.raw_regularization.dim() > 0 or batch_shape_of(embedding.kernel):
@@ -272,14 +276,3 @@ def direct_objective(
         if not direct.evaluator.on_log_scale and explicit_features(embedding.kernel, x, limit=limit) is not None:
             return None
     return direct
-
-
-def _sample_evidence(
-    embedding: BayesianMeanEmbedding, objective: Objective[Any], x: Tensor, vector: ParameterVector
-) -> DirectEvidence | None:
-    (coefficient, term), *others = objective.terms()
-    names = {"kernel.raw_lengthscale", "raw_noise"}
-    if others or type(term) is not EmbeddingEvidence or not set(vector.named) <= names:
-        return None
-    evidence = term.for_sample(embedding, x)
-    return None if evidence is None else DirectEvidence(embedding, evidence, coefficient, vector)

@@ -24,16 +24,13 @@ from ..embeddings import ConditionalEmbedding
 from ..kernels.classes import evaluation_mode
 from ..runtime import collected_warnings
 from ..splits import proportional_sample
-from .loss import LocalProcess
+from .loss import Data, LocalProcess, ProcessGroup
 from .parameters import ParameterVector
 from .result import StopEarly, Visit
 
-SHARE = 0.2
-"""Of the rows, held out."""
-FEWEST_ROWS = 50
-"""With fewer rows, none is held out by default."""
-PATIENCE = 10
-"""Records without improvement after which a search ends."""
+SHARE = 0.2  # of the rows, held out
+FEWEST_ROWS = 50  # with fewer, none is held out by default
+PATIENCE = 10  # records without improvement after which a search ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +42,8 @@ class HeldOut:
     rows: Tensor
     """The numbers of those held out, in increasing order."""
     others: Tensor
+    group: LocalProcess
+    """The embedding with the weights and groups of the others."""
     num_rows: int
     """How many of the others are used for predictions."""
 
@@ -85,14 +84,15 @@ class HeldOut:
             raise StopEarly(f"stopped early: the held-out loss did not fall for {PATIENCE} records")
 
 
-def hold_out(
-    group: LocalProcess, x: Tensor, y: Tensor | None, batch_size: int | None, seed: int | None
-) -> HeldOut | None:
-    """Held-out rows, whole groups or in proportion to the classes; ``None`` without targets.
+def hold_out(group: ProcessGroup, data: Data, batch_size: int | None, seed: int | None) -> HeldOut | None:
+    """Held-out rows, whole groups or in proportion to the classes; ``None`` where there are no targets.
 
     With mini-batches, predictions use as many rows as a batch has, because a system of all rows may not fit.
     """
-    if not isinstance(group.module, ConditionalEmbedding) or y is None or len(x) < 2:
+    if not isinstance(group, LocalProcess) or not isinstance(group.module, ConditionalEmbedding) or data.whole is None:
+        return None
+    x, y = data.whole
+    if y is None or len(x) < 2:
         return None
     units = group.units(x, y)
     labels = y.detach().cpu().numpy() if y.dim() == 1 else np.zeros(len(x))
@@ -105,4 +105,5 @@ def hold_out(
     if not len(rows) or not len(others):
         return None
     num_rows = len(others) if batch_size is None else max(batch_size, 2)
-    return HeldOut(x, y, torch.as_tensor(rows, device=x.device), torch.as_tensor(others, device=x.device), num_rows)
+    held_out, rest = (torch.as_tensor(numbers, device=x.device) for numbers in (rows, others))
+    return HeldOut(x, y, held_out, rest, group.restricted(rest), num_rows)

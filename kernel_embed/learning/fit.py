@@ -22,7 +22,7 @@ from ..objectives import Objective
 from ..runtime import enabled_gradients, usable_for_gradients
 from ..validation import check_features, check_lengths, check_seed
 from .degeneracy import default_limits, degeneracies, warn_of_blind_start
-from .early_stopping import FEWEST_ROWS, HeldOut, hold_out
+from .early_stopping import FEWEST_ROWS, hold_out
 from .lbfgs import LBFGS
 from .loss import Data, LoaderData, LocalProcess, Loss, ProcessGroup, fingerprint
 from .parameters import ParameterVector, unidentified
@@ -141,7 +141,13 @@ def fit(
     held_out = None
     many = data.whole is not None and len(data.whole[0]) >= FEWEST_ROWS
     if early_stopping or (early_stopping is None and many and vector.has_network):
-        held_out, group, data = _hold_out(group, data, getattr(method, "batch_size", None), seed, early_stopping)
+        held_out = hold_out(group, data, getattr(method, "batch_size", None), seed)
+        if held_out is not None:
+            group, data = held_out.group, Data(*held_out.rest)
+        elif early_stopping:
+            raise ValueError(
+                "early_stopping needs a conditional embedding and tensors x and y of at least two rows, in one process."
+            )
     if data.whole is not None:
         vector.lowest = group.from_leader(default_limits(vector, data.whole[0]))
     loss = Loss(group, objective, vector, data, precision == "single")
@@ -217,22 +223,6 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
     x = check_features(x).detach()
     module.to(dtype=x.dtype, device=x.device)
     return Data(x, y.detach() if isinstance(y, Tensor) else y)
-
-
-def _hold_out(
-    group: ProcessGroup, data: Data, batch_size: int | None, seed: int | None, required: bool | None
-) -> tuple[HeldOut | None, ProcessGroup, Data]:
-    """Rows for early stopping, and the embedding and data with the others."""
-    if isinstance(group, LocalProcess) and data.whole is not None:
-        held_out = hold_out(group, *data.whole, batch_size, seed)
-        if held_out is not None:
-            return held_out, group.restricted(held_out.others), Data(*held_out.rest)
-    if required:
-        raise ValueError(
-            "early_stopping needs a conditional embedding and tensors x and y of at least two rows, in one process. "
-            "Leave it out, or end the search with a callback."
-        )
-    return None, group, data
 
 
 def _run(optimizer: Optimizer, problem: Problem) -> tuple[Outcome, bool]:

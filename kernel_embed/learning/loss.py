@@ -200,10 +200,7 @@ def fingerprint(*tensors: Tensor | None) -> str:
 
 
 class Loss:
-    """The objective with the registered priors, on a batch, or on all rows as a function of the raw parameters u.
-
-    With ``single``, systems are factorized in single precision.
-    """
+    """The objective with priors on a batch, or on all rows as a function of u; ``single`` factorizes in float32."""
 
     def __init__(
         self, group: ProcessGroup, objective: Objective[Any], vector: ParameterVector, data: Data, single: bool = False

@@ -141,7 +141,7 @@ class Problem:
         return time.perf_counter() - self._began
 
     def evaluate(self, point: Vector) -> Evaluation:
-        """Value and gradient on all rows.
+        """``value``, its ``terms`` and ``gradient`` on all rows, at ``point``.
 
         Raises:
             linear_operator.utils.errors.NanError: if the objective or its gradient is not finite.

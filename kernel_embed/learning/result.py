@@ -39,16 +39,7 @@ class Visit:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation(Visit):
-    """A visit with the gradient: what :meth:`Problem.evaluate` returns.
-
-    Attributes:
-        gradient: in the raw parameters, of the shape of ``point``.
-
-    Example:
-        >>> import numpy as np, kernel_embed as ke
-        >>> ke.learning.Evaluation(np.zeros(1), 0.7, {"LeaveOneOutRisk": 0.7}, np.array([0.2])).gradient
-        array([0.2])
-    """
+    """A visit with the ``gradient`` in the raw parameters, of the shape of ``point``."""
 
     gradient: Vector
 

@@ -186,7 +186,7 @@ class Posterior:
             ValueError: if the draws come from an approximation around one mode.
         """
         if self.draws.is_approximate:
-            raise ValueError(f"Draws of {self.method} are of one mode: there are none to weigh. Use NUTS() or SMC().")
+            raise ValueError(f"These are draws of {self.method}, around one mode. Sample with NUTS() or SMC().")
         return self.reweighted(mode_weights(self.potential, self.draws, seed))
 
     def thinned(self, num_draws: int) -> Self:

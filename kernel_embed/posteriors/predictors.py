@@ -138,20 +138,9 @@ class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior):
 
 
 class GaussianMixture(NamedTuple):
-    r"""Gaussians with weights w, and the Gaussian with their first two moments.
+    r"""Gaussians ``(S, t)`` with weights w, and ``matched``, the Gaussian with their first two moments.
 
     .. math::  m = \sum_s w_s m_s, \qquad C = \sum_s w_s (C_s + m_s m_s^\top) - m m^\top .
-
-    Attributes:
-        means: ``(S, t)``.
-        variances: ``(S, t)``.
-        weights: ``(S,)``.
-        matched: the Gaussian with mean m and covariance C.
-
-    Example:
-        >>> means, weights = torch.tensor([[-1.0], [1.0]]), torch.tensor([0.5, 0.5])
-        >>> GaussianMixture(means, torch.full((2, 1), 0.1), weights, matched=None).quantile(0.9)
-        tensor([1.2661])
     """
 
     means: Tensor
@@ -160,20 +149,12 @@ class GaussianMixture(NamedTuple):
     matched: MultivariateNormal
 
     def band(self, level: float = 0.8) -> tuple[Tensor, Tensor]:
-        """The lower and upper end of the central interval of probability ``level`` at each point.
-
-        Raises:
-            ValueError: if ``level`` is not between 0 and 1.
-        """
+        """The lower and upper end of the central interval of probability ``level`` at each point."""
         check_share("level", level, "Give 0.8, for example.")
         return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 
     def quantile(self, probability: float) -> Tensor:
-        """The quantile of the mixture at each point, by bisection.
-
-        Raises:
-            ValueError: if ``probability`` is not between 0 and 1.
-        """
+        """The quantile of the mixture at each point, by bisection."""
         check_share("probability", probability, "Give 0.5 for the median.")
         deviations = self.variances.clamp_min(torch.finfo(self.means.dtype).tiny).sqrt()
         reach = abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item()) * deviations
