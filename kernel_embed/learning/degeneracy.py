@@ -48,8 +48,7 @@ class Lengthscale(NamedTuple):
     name: str
     kernel: Kernel
     gaps: Tensor
-    columns: list[int] | None
-    """The column of each entry; ``None`` for a lengthscale common to several."""
+    columns: list[int] | None  # of each entry; ``None`` for a lengthscale common to several
 
 
 def _kernel_beside_ridge(module: gpytorch.Module, x: Tensor) -> Kernel | None:

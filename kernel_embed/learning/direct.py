@@ -44,8 +44,7 @@ from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
 from .parameters import Coordinates, ParameterVector, Vector, flatten, is_small
 
 RIDGE = "raw_regularization"
-LARGE_SQUARE = 300.0**2
-"""The largest ‖u‖² for which the squared exponential of each entry is finite."""
+LARGE_SQUARE = 300.0**2  # the largest ‖u‖² for which the squared exponential of each entry is finite
 LARGEST = 1e130  # parameters θ from which squares are near to overflow
 
 
@@ -59,17 +58,14 @@ class Value(NamedTuple):
 class _Answer(NamedTuple):
     terms: list[float]
     by_name: Values
-    by_u: Vector | None = None
-    """What is added to ∂q/∂u."""
+    by_u: Vector | None = None  # what is added to ∂q/∂u
 
 
 class Direct(abc.ABC):
     """q(u) and ∂q/∂u; ``None`` if a number is out of range and the autograd path must decide."""
 
-    is_direct = True
-    """Whether every term has analytic derivatives."""
-    _on_log_scale = slice(None)
-    """The entries with respect to whose log θ :meth:`_evaluate` differentiates; for others with respect to u."""
+    is_direct = True  # whether every term has analytic derivatives
+    _on_log_scale = slice(None)  # entries with respect to whose log θ, not u, :meth:`_evaluate` differentiates
 
     def __init__(self, vector: ParameterVector) -> None:
         self._vector, self._coordinates = vector, Coordinates(vector)

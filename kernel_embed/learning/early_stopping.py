@@ -39,13 +39,10 @@ class HeldOut:
 
     x: Tensor
     y: Tensor
-    rows: Tensor
-    """The numbers of those held out, in increasing order."""
+    rows: Tensor  # the numbers of those held out, in increasing order
     others: Tensor
-    group: LocalProcess
-    """The embedding with the weights and groups of the others."""
-    num_rows: int
-    """How many of the others are used for predictions."""
+    group: LocalProcess  # the embedding with the weights and groups of the others
+    num_rows: int  # how many of the others are used for predictions
 
     @property
     def rest(self) -> tuple[Tensor, Tensor]:

@@ -19,8 +19,7 @@ from .parameters import Vector
 from .problem import NO_VALUE, Problem
 from .result import Evaluation, Optimizer, Outcome, StopEarly
 
-MAX_RECORDED = 2_000_000
-"""Numbers that a checkpoint keeps of one start. A longer search resumes at its best point, and may take another way."""
+MAX_RECORDED = 2_000_000  # numbers that a checkpoint keeps of one start; a longer search resumes at its best point
 
 
 @dataclasses.dataclass(frozen=True)

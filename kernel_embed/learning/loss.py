@@ -123,10 +123,8 @@ def as_pair(batch: object, like: Tensor) -> Batch:
 class ProcessGroup(Protocol):
     """An embedding that several processes learn together, each with its share of the rows."""
 
-    module: gpytorch.Module
-    """The embedding itself, whose parameters are learned."""
-    leads: bool
-    """True on the one process that writes checkpoints."""
+    module: gpytorch.Module  # the embedding itself, whose parameters are learned
+    leads: bool  # True on the one process that writes checkpoints
 
     def attach(self, x: Tensor, y: Tensor | None = None) -> Any:
         """The embedding with the rows of all processes, differentiable in its parameters."""

@@ -26,9 +26,7 @@ NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
 """Errors of :meth:`Problem.evaluate` where the objective does not exist; a line search steps back there."""
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 CONTENT = {"best_value", "best", "best_buffers", "origin", "history", "num_evaluations", "optimizer", "optimizer_state"}
-"""The entries of a checkpoint besides its identity."""
-OptimizerState = Mapping[str, object]
-"""The state from which an optimizer continues: tensors, numbers, text, and dicts and lists of them."""
+OptimizerState = Mapping[str, object]  # tensors, numbers, text, and dicts and lists of them
 
 
 class Problem:

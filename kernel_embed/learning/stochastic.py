@@ -20,11 +20,8 @@ from .parameters import Snapshot
 from .problem import Problem
 from .result import Optimizer, Outcome, Visit
 
-SETTLED = 1e-3
-"""A search counts as converged when its last ten epochs differ by less than this share of their mean."""
-
+SETTLED = 1e-3  # a search has converged when its last ten epochs differ by less than this share of their mean
 Factory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
-"""Makes an optimizer of ``torch.optim`` for parameters."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,9 +25,7 @@ FIELDS = {
     "interrupted": bool,
     "log_evidence": float | None,
     "is_approximate": bool,
-}
-"""Fields of :class:`Draws` in a file, besides its tensors."""
-
+}  # fields of :class:`Draws` in a file, besides its tensors
 TRAJECTORIES = ("energy", "depth")  # tensors that only samplers with trajectories have
 
 
@@ -101,7 +99,7 @@ def load_posterior(
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is not a valid posterior. {error} Sample and save it again.") from error
     if settings["objective"] != repr(objective):
-        raise ValueError(f"The posterior in {path} was sampled under {settings['objective']}. Give that objective.")
+        raise ValueError(f"The posterior in {path} was sampled under {settings['objective']}. Give the objective it had.")
     classes = getattr(embedding, "num_classes", None)
     if settings["num_classes"] != classes:
         raise ValueError(f"The posterior in {path} has num_classes={settings['num_classes']}, the embedding {classes}.")

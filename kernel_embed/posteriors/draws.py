@@ -35,7 +35,6 @@ SAME_MODE_R_HAT = 1.5  # R-hat in every parameter below which two chains are in 
 MIN_HALVES = 4  # draws of a chain below which it cannot be split in halves
 QUANTILES = {"10%": 0.1, "median": 0.5, "90%": 0.9}
 COLUMNS = dict.fromkeys(("mean", "std", *QUANTILES), ".3g") | {"n_eff": ".0f", "n_eff_tail": ".0f", "r_hat": ".2f"}
-"""Statistics of a summary, with their formats in the printed table."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -38,8 +38,7 @@ from ..objectives import Objective
 from ..validation import check_number, check_tensor
 from .priors import PriorSite, find_sites, log_density, log_priors, on_log_scale
 
-AnyObjective: TypeAlias = Objective[Never]
-"""An objective for any kind of embedding: objectives are contravariant in what they evaluate."""
+AnyObjective: TypeAlias = Objective[Never]  # for any embedding: objectives are contravariant in what they evaluate
 SITE = "u"  # the one site of the chains: all raw parameters in one vector
 REJECTED_ERRORS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAlgError, ValueError)  # type: ignore[attr-defined]
 """Errors of parameters without a valid value; the first evaluation shows every other mistake."""
@@ -134,7 +133,8 @@ class Potential:
         The first is −c q(θ) with the log of the priors that are factors, and what a power adds. Both are −∞ where they
         do not exist.
         """
-        self._write(u)
+        self.num_evaluations += 1
+        self.vector.set(u)
         try:
             prior = log_density([site for site in self.sites if not site.is_factor]).item()
             with torch.no_grad():
@@ -164,6 +164,7 @@ class Potential:
 
     def by_autograd(self, u: Vector) -> tuple[float, Vector]:
         """U(u) / s and its gradient through the embedding and its objective."""
+        self.num_evaluations += 1
         self._write(u)
         try:
             total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - log_density(self.sites)
@@ -190,8 +191,7 @@ class Potential:
         return value, c * q.gradient - prior[1] if with_gradient else q.gradient
 
     def _log_prior_by_autograd(self, u: Vector) -> tuple[float, Vector]:
-        self.vector.set(u)
-        self.vector.clear_gradient()
+        self._write(u)
         try:
             log_prior = log_density(self.sites)
             if log_prior.requires_grad:  # a uniform prior is constant
@@ -264,13 +264,10 @@ class Potential:
         return u
 
     def _write(self, u: Vector) -> None:
-        self.num_evaluations += 1
         self.vector.set(u)
         self.vector.clear_gradient()
 
     def _inside(self) -> bool:
-        for name, raw in self.vector.named.items():
-            constraint = self.embedding.constraint_for_parameter_name(name)
-            if constraint is not None and not constraint.enforced and not constraint.check(raw):
-                return False
-        return True
+        named = self.vector.named.items()
+        constraints = [(self.embedding.constraint_for_parameter_name(name), raw) for name, raw in named]
+        return all(c is None or c.enforced or c.check(raw) for c, raw in constraints)

@@ -20,9 +20,7 @@ from .draws import Draws
 from .potential import Potential, quiet_numbers
 
 SECONDS_BETWEEN = 10.0  # between two writes of a chain
-
-Chains = list[tuple[list[Vector], Any]]
-"""For each chain its draws, as rows, and what it adapted; ``None`` if it was interrupted in its process."""
+Chains = list[tuple[list[Vector], Any]]  # of each its draws, as rows, and what it adapted; ``None`` if interrupted
 
 
 class Checkpoint:
@@ -94,7 +92,7 @@ class Sampler(abc.ABC):
     """
 
     uses_starts: ClassVar[bool] = True
-    """Whether chains need starting points; False for a sampler that starts from the whole prior."""
+    """Whether chains need starting points."""
     uses_warmup: ClassVar[bool] = False
     """Whether it discards ``warmup_steps`` draws."""
     is_independent: ClassVar[bool] = False
