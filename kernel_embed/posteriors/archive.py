@@ -99,16 +99,16 @@ def load_posterior(
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is not a valid posterior. {error} Sample and save it again.") from error
     if settings["objective"] != repr(objective):
-        raise ValueError(f"The posterior in {path} was sampled under {settings['objective']}. Give the objective it had.")
+        raise ValueError(f"{path} was sampled under {settings['objective']}. Give the objective it had.")
     classes = getattr(embedding, "num_classes", None)
     if settings["num_classes"] != classes:
-        raise ValueError(f"The posterior in {path} has num_classes={settings['num_classes']}, the embedding {classes}.")
+        raise ValueError(f"{path} has num_classes={settings['num_classes']}, the embedding {classes}. Build it so.")
     exponents = settings["temperature"], settings["power"]
     potential = Potential(embedding, objective, content["x"], content.get("y"), *exponents)
     if _shapes(potential) != settings["shapes"] or content["u"].shape[-1] != potential.dimension:
         raise ValueError(
-            f"The posterior in {path} has the parameters {settings['shapes']} and draws of shape "
-            f"{tuple(content['u'].shape)}, the embedding has {_shapes(potential)}."
+            f"{path} has the parameters {settings['shapes']} and draws of shape {tuple(content['u'].shape)}, the embedding "
+            f"{_shapes(potential)}. Build it as it was sampled."
         )
     try:
         potential.embedding.load_state_dict(content["state"])

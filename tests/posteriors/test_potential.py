@@ -15,7 +15,7 @@ from scipy import stats
 import kernel_embed as ke
 from kernel_embed.learning.priors import default_prior
 from kernel_embed.posteriors.potential import SITE, Potential, quiet_numbers
-from kernel_embed.posteriors.priors import describe, log_density
+from kernel_embed.posteriors.priors import describe
 from kernel_embed.posteriors.sample import prior_draws
 
 
