@@ -107,7 +107,7 @@ def load_posterior(
     potential = Potential(embedding, objective, content["x"], content.get("y"), *exponents)
     if _shapes(potential) != settings["shapes"] or content["u"].shape[-1] != potential.dimension:
         raise ValueError(
-            f"{path} has the parameters {settings['shapes']} and draws of shape {tuple(content['u'].shape)}, the embedding "
+            f"{path} has the parameters {settings['shapes']} and draws {tuple(content['u'].shape)}, the embedding has "
             f"{_shapes(potential)}. Build it as it was sampled."
         )
     try:
