@@ -34,10 +34,10 @@ from ..kernels import explicit_features
 from ..kernels.evaluators import Values, gram_evaluator
 from ..kernels.features import MAX_WIDTH
 from ..kernels.structure import batch_shape_of
-from ..linalg import DenseSystem, DistanceForm, Units, repeated_rows
-from ..linalg.factorization import Cotangents, Factorization
+from ..linalg import DenseSystem, DistanceForm, Units, factorize, repeated_rows
+from ..linalg.factorization import Factorization
 from ..linalg.lapack import LapackFactorization
-from ..linalg.regression import QUANTITIES, Regression
+from ..linalg.regression import QUANTITIES, Cotangents, Regression
 from ..objectives import Objective
 from ..objectives.base import Targets, check_value
 from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
@@ -168,9 +168,11 @@ class DirectObjective(Direct):
         if self._lapack is not None:
             return self._lapack if self._lapack.factorize(K, noise) else None
         try:
-            return Factorization.of(torch.from_numpy(K), torch.from_numpy(noise))
+            factor, jitter = factorize(torch.from_numpy(K), torch.from_numpy(noise))
         except (NotPSDError, NanError):
             return None
+        noise = noise if jitter is None else noise + float(jitter)
+        return Factorization(torch.from_numpy(K), torch.from_numpy(noise), factor)
 
     def _directly(self, system: Factorization, alpha2: float) -> tuple[list[float], Cotangents]:
         """Objectives with analytic derivatives."""

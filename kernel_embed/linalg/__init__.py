@@ -1,12 +1,11 @@
 """Regularized systems A = K + ηW⁻¹, factorized once and used many times."""
 
-from .dense import DenseSystem, extended
-from .factorization import factorize
+from .dense import DenseSystem, extended, factorize
+from .factorization import sandwich
 from .features import FeatureSystem
 from .forms import DenseForm, DistanceForm, QuadraticForm
-from .iterative import IterativeSystem, conjugate_gradients
+from .iterative import IterativeSystem
 from .precision import require_finite, single_precision, whitening
-from .products import sandwich
 from .regression import Groups, Regression, Units, repeated_rows
 from .ridge_path import RidgePath
 from .system import LinearSystem, Shards
@@ -24,7 +23,6 @@ __all__ = [
     "RidgePath",
     "Shards",
     "Units",
-    "conjugate_gradients",
     "extended",
     "factorize",
     "repeated_rows",

@@ -7,30 +7,68 @@ pass therefore differentiates the same formulas in plain torch operations (:clas
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
+from ..runtime import warn_numerical
 from .derivatives import through
-from .factorization import Cotangents, Factorization, factorize
+from .factorization import Blocks, Factorization
 from .forms import QuadraticForm
 from .precision import SINGLE_PRECISION, single_factor
-from .regression import Units
+from .regression import Cotangents, Units
 from .system import LinearSystem
+
+JITTER_TRIES = 6
+
+
+def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, Tensor | None]:
+    """The lower factor of K + diag(noise), and the jitter of shape ``batch`` that it needed, or ``None``."""
+    A = K.clone()
+    A.diagonal(dim1=-2, dim2=-1).add_(noise)
+    factor, info = torch.linalg.cholesky_ex(A)
+    # An infinite entry on the diagonal passes the factorization, and shows on the factor's own diagonal.
+    finite = math.isfinite(factor.diagonal(dim1=-2, dim2=-1).sum().item())
+    if finite and not (info.any() if info.dim() else info):
+        return factor, None
+    if not (finite and torch.isfinite(A).all()):
+        raise NanError(
+            f"Expected a finite kernel matrix, got {int((~torch.isfinite(A)).sum())} values that are not finite "
+            f"among {A.numel()}. Look for hyperparameters that overflowed, or features on very different scales."
+        )
+    diagonal = A.diagonal(dim1=-2, dim2=-1)
+    size, smallest = diagonal.abs().mean(-1), noise.min().item()
+    jitter = torch.zeros_like(size)
+    for attempt in range(JITTER_TRIES):
+        # Only the elements of a batch that need it are changed.
+        needed = torch.where(info > 0, torch.finfo(A.dtype).eps * size * 10.0 ** (attempt + 1), jitter)
+        diagonal.add_((needed - jitter).unsqueeze(-1))
+        jitter = needed
+        factor, info = torch.linalg.cholesky_ex(A)
+        if not info.any():
+            warn_numerical(
+                f"{name} was not numerically positive definite with η = {smallest:.2g}; "
+                f"added jitter {jitter.max().item():.2g} to its diagonal. A larger regularization avoids this.",
+                stacklevel=5,
+            )
+            return factor, jitter
+    raise NotPSDError(
+        f"Expected a positive definite {name}, but with η = {smallest:.2g} it is not, even with jitter "
+        f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? "
+        "If it is, raise the regularization or use float64."
+    )
 
 
 class DenseSystem(Factorization, LinearSystem):
     r"""A = K + ηW⁻¹ with its Cholesky factor, for ``K`` of shape ``(*batch, n, n)`` and ``ridge`` η of shape ``batch``.
 
     Where A is not numerically positive definite, jitter is added to η and announced with a ``NumericalWarning``;
-    :attr:`ridge` includes it, so that identities such as K V = Y − ηV hold for the system solved.
-
-    Args:
-        K: the Gram matrix.
-        ridge: η.
-        weights: w, ``(*batch, n)`` or ``(n,)``; 1 for every row by default.
+    :attr:`ridge` includes it, so that identities such as K V = Y − ηV hold for the system solved. The ``weights`` w are
+    ``(*batch, n)`` or ``(n,)``; 1 for every row by default.
 
     Example:
         >>> K = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
@@ -52,13 +90,8 @@ class DenseSystem(Factorization, LinearSystem):
         super().__init__(K, noise if jitter is None else noise + jitter.unsqueeze(-1), factor)
 
     def quantities(
-        self,
-        names: Sequence[str],
-        Y: Tensor | None = None,
-        units: Units | None = None,
-        form: QuadraticForm | None = None,
-        with_gradient: bool = True,
-    ) -> list[tuple[Tensor, ...]]:
+        self, names: Sequence[str], Y: Any = None, units: Units | None = None, form: QuadraticForm | None = None
+    ) -> tuple[Any, ...]:
         """The quantities of :class:`~kernel_embed.linalg.factorization.Factorization` as one node of autograd.
 
         If a gradient needs the inverse, it replaces the factor, so that at most three n × n matrices are in memory, and
@@ -69,13 +102,20 @@ class DenseSystem(Factorization, LinearSystem):
         if set(names) != {"inverse"}:
             self.factor()
         inputs = (self.K, self.noise) if Y is None else (self.K, self.noise, Y)
-        if not (torch.is_grad_enabled() and any(value.requires_grad for value in inputs)):
-            values = super().quantities(names, Y, units, form, with_gradient=False)
-            self.V = None
+        if not _needs_gradient(inputs):
+            values = super().quantities(names, Y, units, form)
+            self.V = self.M = None
             return values
-        outputs = iter(_Quantities.apply(self, names, units, form, *inputs))
-        sizes = len(units.rows) if units is not None and units.labels is not None else 1
-        return [tuple(itertools.islice(outputs, sizes if name in ("inverse", "forms") else 1)) for name in names]
+        outputs: tuple[Any, ...] = _Quantities.apply(self, names, units, form, *inputs)
+        if units is None or units.labels is None:
+            return outputs
+        rest, sizes = iter(outputs), len(units.rows)
+        return tuple(tuple(itertools.islice(rest, sizes)) if name in PARTED else next(rest) for name in names)
+
+    def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
+        if _needs_gradient((self.K, self.noise)) or (units is not None and units.labels is not None):
+            return super().inverse_forms(form, units)
+        return form.sandwiched_diagonal(self.inverse.to(self.K)), self.inverse_parts()
 
     def factor(self) -> Tensor:
         """The lower Cholesky factor of A."""
@@ -89,19 +129,15 @@ class DenseSystem(Factorization, LinearSystem):
         return self.solve(Y)
 
     def gram(self) -> Tensor:
-        """K itself."""
         return self.K
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The block of K of these rows and columns."""
         return self.K[..., rows, :][..., :, columns]
 
     def restricted(self, rows: Tensor, ridge: Tensor) -> DenseSystem:
-        """The system of some of the rows, with another ridge."""
         return DenseSystem(self.block(rows, rows), ridge, None if self.weights is None else self.weights[..., rows])
 
     def diagonal(self) -> Tensor:
-        """diag K, of shape ``(*batch, n)``."""
         return self.K.diagonal(dim1=-2, dim2=-1)
 
     def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:
@@ -110,25 +146,29 @@ class DenseSystem(Factorization, LinearSystem):
         return 0.5 * (spread + spread.mT)
 
 
+PARTED = ("inverse", "forms")
+"""Quantities that have one part for each size of groups."""
+
+
+def _needs_gradient(inputs: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(value.requires_grad for value in inputs)
+
+
 class _Quantities(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        system: DenseSystem,
-        names: Sequence[str],
-        units: Units | None,
-        form: QuadraticForm | None,
-        *inputs: Tensor,
+        ctx: Any, system: DenseSystem, names: Sequence[str], units: Units | None, form: Any, *inputs: Tensor
     ) -> tuple[Tensor, ...]:
         """The quantities of these names; ``inputs`` are K, D and, if there are targets, Y."""
         ctx.set_materialize_grads(False)
         values = Factorization.quantities(system, names, inputs[2] if len(inputs) > 2 else None, units, form)
-        ctx.request, ctx.sizes, ctx.M = (names, units, form), [len(value) for value in values], system.M
+        parts = [value if isinstance(value, tuple) else (value,) for value in values]
+        ctx.request, ctx.sizes, ctx.M = (names, units, form), [len(part) for part in parts], system.M
         if system._inverse is not None:
             system._factor = None
         ctx.save_for_backward(system.V, system._factor, system._inverse, *inputs)
         system.V = system.M = None
-        return tuple(itertools.chain(*values))
+        return tuple(itertools.chain(*parts))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -137,17 +177,18 @@ class _Quantities(torch.autograd.Function):
         if torch.is_grad_enabled():
 
             def formula(K: Tensor, noise: Tensor, Y: Tensor | None = None) -> tuple[Tensor, ...]:
-                return tuple(itertools.chain(*_Differentiable(K, noise).quantities(names, Y, units, form)))
+                values = _Differentiable(K, noise).quantities(names, Y, units, form)
+                return tuple(itertools.chain(*(value if isinstance(value, tuple) else (value,) for value in values)))
 
             return None, None, None, None, *through(formula, inputs, cotangents)
         pieces, at = iter(cotangents), Cotangents()
         for name, size in zip(names, ctx.sizes, strict=True):
             piece = list(itertools.islice(pieces, size))
             if any(part is not None for part in piece):
-                setattr(at, name, piece if name in ("inverse", "forms") else piece[0])
+                setattr(at, name, piece if name in PARTED else piece[0])
         factorization = Factorization(inputs[0], inputs[1], factor, inverse)
         # The gradient overwrites M; a second pass through a retained graph computes it again.
-        factorization.V, factorization.M, ctx.M = V, ctx.M, None
+        factorization.V, factorization.M, factorization.form, ctx.M = V, ctx.M, form, None
         if at.forms is not None and factorization.M is None:
             factorization.M = factorization._form_product(form)
         G, noise, gradient_Y = factorization.pull_back(at, units)
@@ -173,25 +214,14 @@ class _Differentiable(Factorization):
 
 
 def extended(system: DenseSystem, B: Tensor, D: Tensor, weights: Tensor | None = None) -> DenseSystem:
-    r"""``system`` with t more rows and the same ridge η, by a block update of its factor.
+    r"""``system`` with t more rows of ``weights`` ``(t,)`` and the same ridge η, by a block update of its factor.
 
     .. math::
         A' = \begin{pmatrix} A & B \\ B^\top & D \end{pmatrix} = L' L'^\top, \qquad
         L' = \begin{pmatrix} L & 0 \\ M & N \end{pmatrix}, \quad M = (L^{-1} B)^\top, \quad N N^\top = D - M M^\top
 
+    ``B`` ``(*batch, n, t)`` and ``D`` ``(*batch, t, t)`` are kernel values between old and new, and between new rows.
     This costs n²t instead of (n + t)³/3 multiplications, and the result is that of a new factorization to rounding.
-
-    Args:
-        system: of n rows.
-        B: kernel values between old and new rows, ``(*batch, n, t)``.
-        D: those between new rows, ``(*batch, t, t)``.
-        weights: of the new rows, ``(t,)``; 1 each by default.
-
-    Example:
-        >>> K = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
-        >>> one = DenseSystem(K[:1, :1], torch.tensor(1.0, dtype=torch.float64))
-        >>> extended(one, K[:1, 1:], K[1:, 1:]).inverse_diagonal()
-        tensor([0.3750, 0.3750], dtype=torch.float64)
     """
     n, t = B.shape[-2:]
     L, ridge = system.factor(), system.ridge

@@ -17,12 +17,7 @@ from torch import Tensor
 def through(
     formula: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """The gradients for ``inputs``, themselves differentiable, by autograd through the ``formula``.
-
-    Args:
-        formula: the outputs from the inputs, in differentiable operations.
-        inputs: as saved by the forward pass, with their graph.
-        cotangents: of the outputs; ``None`` for zero.
+    """The gradients for ``inputs``, themselves differentiable, by autograd through the ``formula`` of the outputs.
 
     Example:
         >>> x = torch.tensor(3.0, requires_grad=True)

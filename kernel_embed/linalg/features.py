@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from ..validation import broadcast_shapes
-from .dense import DenseSystem
+from .dense import DenseSystem, factorize
 from .derivatives import regularized_inverse, through
-from .factorization import Blocks, factorize
+from .factorization import Blocks
 from .forms import QuadraticForm
 from .precision import require_finite
 from .regression import Units
@@ -34,21 +34,8 @@ from .system import LinearSystem, Shards
 class FeatureSystem(LinearSystem):
     r"""A = ZZᵀ + ηW⁻¹ through the Cholesky factor of M = ZᵀWZ + ηI, in O(np² + p³) time and O(np + p²) memory.
 
-    Its values are those of :class:`DenseSystem`.
-
-    Args:
-        Z: features, ``(*batch, n, p)``.
-        ridge: η, of shape ``batch``.
-        weights: w, ``(*batch, n)`` or ``(n,)``; 1 for every row by default.
-        shards: the ranks that hold the rows; with several ranks, Z and w are those of one, everything else that of all.
-
-    Example:
-        >>> from kernel_embed.linalg import DenseSystem
-        >>> Z = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
-        >>> ridge = torch.tensor(1.0, dtype=torch.float64)
-        >>> Y = torch.tensor([[1.0], [0.0], [3.0]], dtype=torch.float64)
-        >>> bool(torch.allclose(FeatureSystem(Z, ridge).solve(Y), DenseSystem(Z @ Z.T, ridge).solve(Y)))
-        True
+    Its values are those of :class:`DenseSystem`. With several ranks in ``shards``, ``Z`` and ``weights`` are those of
+    one, everything else that of all.
     """
 
     def __init__(self, Z: Tensor, ridge: Tensor, weights: Tensor | None = None, shards: Shards | None = None) -> None:
@@ -73,7 +60,6 @@ class FeatureSystem(LinearSystem):
         return C
 
     def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
-        """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
         P = self._fitted(self.coefficients(Y))
         V = (Y - P) / self.ridge[..., None, None]
         return V if self._w is None else self._w * V, P
@@ -83,11 +69,9 @@ class FeatureSystem(LinearSystem):
         return P
 
     def gram(self) -> Tensor:
-        """K = ZZᵀ."""
         return self.Z @ self.Z.mT
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The block of K of these rows and columns."""
         return self.Z[..., rows, :] @ self.Z[..., columns, :].mT
 
     def between(self, part: LinearSystem, rows: Tensor, part_rows: Tensor) -> Tensor:
@@ -101,10 +85,7 @@ class FeatureSystem(LinearSystem):
     def restricted(self, rows: Tensor, ridge: Tensor) -> LinearSystem:
         """The system of some of the rows, with another ridge; dense if they are not more than the features."""
         if self.shards.size > 1:
-            raise TypeError(
-                "Objectives that split the data, such as BatchValidationRisk and CrossValidationRisk, need all rows "
-                "in one place and are not available over several ranks. Use LeaveOneOutRisk."
-            )
+            raise TypeError("Objectives that split the data need all rows on one rank. Use LeaveOneOutRisk.")
         Z, weights = self.Z[..., rows, :], None if self.weights is None else self.weights[..., rows]
         if Z.shape[-1] < Z.shape[-2]:
             return FeatureSystem(Z, ridge, weights)
@@ -189,7 +170,6 @@ def _core_inverse(Z: Tensor, ridge: Tensor) -> Tensor:
 class _FeatureCoefficients(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor, shards: Shards) -> Tensor:
-        """C = M⁻¹ZᵀY."""
         own = shards.own(Y)
         W = torch.cholesky_solve(shards.sum(Z.mT @ own), factor)
         ctx.shards = shards
@@ -213,7 +193,6 @@ class _FeatureCoefficients(torch.autograd.Function):
 class _GatheredProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, W: Tensor, shards: Shards) -> Tensor:
-        """P = ZC."""
         ctx.shards = shards
         ctx.save_for_backward(Z, W)
         return shards.gather(Z @ W)
@@ -245,7 +224,6 @@ class _Gather(torch.autograd.Function):
 class _Leverages(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, inverse: Tensor, shards: Shards) -> Tensor:
-        """h = diag ZM⁻¹Zᵀ."""
         U = Z @ inverse
         ctx.shards = shards
         ctx.save_for_backward(Z, ridge, U)
@@ -265,7 +243,6 @@ class _Leverages(torch.autograd.Function):
 class _FeatureLogDeterminant(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, system: FeatureSystem) -> Tensor:
-        """log det M."""
         ctx.system = system
         ctx.save_for_backward(Z, ridge)
         return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .factorization import blocks_of
+
 
 class QuadraticForm(abc.ABC):
     """A symmetric n × n matrix L."""
@@ -35,26 +37,43 @@ class QuadraticForm(abc.ABC):
         product: Tensor = _Product.apply(B, self)
         return product
 
+    def sandwiched(self, C: Tensor) -> Tensor:
+        """CLC for symmetric ``C`` as one triangle of (LC)ᵀC: half of the work where L times a vector costs O(n)."""
+        M = torch.empty_like(C)
+        for block in blocks_of(C.shape[-1]):
+            M[..., block, block.start :] = self.apply(C[..., block]).mT @ C[..., block.start :]
+        return mirrored_(M)
+
+    def sandwiched_diagonal(self, C: Tensor) -> Tensor:
+        """diag CLC, without an n × n product."""
+        columns = (C[..., block] for block in blocks_of(C.shape[-1]))
+        return torch.cat([(c * self.apply(c)).sum(-2) for c in columns], dim=-1)
+
+    @staticmethod
+    def pull_back_(C: Tensor, M: Tensor, a: Tensor, g: Tensor) -> Tensor:
+        """C diag(a) M + M diag(a) C + C diag(g) C for M = CLC, which is overwritten by it.
+
+        A block of rows of the result needs only that block of M and those after it.
+        """
+        a, g = a.unsqueeze(-2), g.unsqueeze(-2)
+        for block in blocks_of(C.shape[-1]):
+            c = C[..., block, :]
+            rows = (M[..., block, :] * a + c * g) @ C[..., block.start :, :].mT
+            rows += (c * a) @ M[..., block.start :, :].mT
+            M[..., block, block.start :] = rows
+        return mirrored_(M)
+
 
 class DenseForm(QuadraticForm):
-    """L as it is, ``(n, n)``.
-
-    Example:
-        >>> form = DenseForm(torch.tensor([[2.0, 1.0], [1.0, 3.0]]))
-        >>> form.apply(torch.eye(2)), form.diagonal()
-        (tensor([[2., 1.],
-                [1., 3.]]), tensor([2., 3.]))
-    """
+    """L as it is, ``(n, n)``."""
 
     def __init__(self, L: Tensor) -> None:
         self.L = L
 
     def apply(self, B: Tensor) -> Tensor:
-        """L B."""
         return self.L @ B
 
     def diagonal(self) -> Tensor:
-        """diag L."""
         return self.L.diagonal()
 
     @classmethod
@@ -68,14 +87,7 @@ class DenseForm(QuadraticForm):
 class DistanceForm(QuadraticForm):
     """The centered Gram matrix of −½|y − y′| for real targets ``y`` ``(n,)``, by cumulative sums in their order.
 
-    Args:
-        y: targets.
-        weights: of the rows in the distribution that L is centered by; equal by default.
-
-    Example:
-        >>> DistanceForm(torch.tensor([0.0, 1.0])).apply(torch.eye(2))
-        tensor([[ 0.2500, -0.2500],
-                [-0.2500,  0.2500]])
+    ``weights`` are those of the rows in the distribution that L is centered by; equal by default.
     """
 
     def __init__(self, y: Tensor, weights: Tensor | None = None) -> None:
@@ -106,10 +118,16 @@ class DistanceForm(QuadraticForm):
         return (left + right)[self._rank]
 
 
+def mirrored_(upper: Tensor) -> Tensor:
+    """The symmetric matrix whose upper triangle is given, in its place."""
+    for block in blocks_of(upper.shape[-1]):
+        upper[..., block.stop :, block] = upper[..., block, block.stop :].mT
+    return upper
+
+
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, B: Tensor, form: QuadraticForm) -> Tensor:
-        """L B."""
         ctx.form = form
         return form.apply(B)
 

@@ -17,15 +17,10 @@ RESTARTS = 12
 
 
 class IterativeSystem(LinearSystem):
-    r"""A = K + ηI as products with vectors: no n × n matrix, no factor, and no gradient.
+    """A = K + ηI as products with vectors, V ↦ KV: no n × n matrix, no factor, and no gradient.
 
-    Args:
-        product: V ↦ KV.
-        diagonal: diag K, ``(n,)``.
-        ridge: η, a number.
-        preconditioner: a system near this one, such as that of Nyström features.
-        tolerance: ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖ ends the iteration.
-        max_iterations: a limit of products with A.
+    The ``preconditioner`` is a system near this one, such as that of Nyström features. ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖ or
+    ``max_iterations`` products with A end the iteration.
     """
 
     def __init__(
@@ -39,68 +34,49 @@ class IterativeSystem(LinearSystem):
     ) -> None:
         self.product, self.ridge, self.preconditioner = product, ridge, preconditioner
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        self.num_iterations = 0
-        self._diagonal = diagonal
+        self._diagonal, self.num_iterations = diagonal, 0
 
     @torch.no_grad()
     def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
-        """V = A⁻¹Y up to the tolerance, and P = Y − ηV."""
-        V, self.num_iterations = conjugate_gradients(
-            lambda V: self.product(V) + self.ridge * V,
-            Y,
-            self.preconditioner.solve,
-            self.tolerance,
-            self.max_iterations,
-        )
+        """V = A⁻¹Y with ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖, or a warning, and P = Y − ηV."""
+        count = 0
+
+        def product(V: Tensor) -> Tensor:
+            nonlocal count
+            count += 1
+            return self.product(V) + self.ridge * V
+
+        V = torch.zeros_like(Y)
+        # linear_cg loses its conjugacy over many orders of magnitude, so it restarts from the true residual.
+        for _ in range(RESTARTS):
+            residual = Y - product(V) if count else Y.clone()
+            if bool(residual.norm() <= self.tolerance * Y.norm()) or count >= self.max_iterations:
+                break
+            target = max(float(0.3 * self.tolerance * Y.norm() / residual.norm()), 1e-4)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NumericalWarning)
+                V = V + linear_cg(
+                    product,
+                    residual,
+                    tolerance=target,
+                    eps=torch.finfo(Y.dtype).tiny ** 0.5,
+                    max_iter=max(self.max_iterations - count, 1),
+                    max_tridiag_iter=0,
+                    preconditioner=self.preconditioner.solve,
+                )
+        final = ((Y - product(V)).norm() / Y.norm()).item()
+        if final > self.tolerance:
+            warn_numerical(
+                f"Conjugate gradients ended after {count} products with a residual of {final:.2g}, above the tolerance "
+                f"{self.tolerance:.2g}. Allow more iterations, more points of the preconditioner, or a larger "
+                "regularization.",
+                stacklevel=3,
+            )
+        self.num_iterations = count
         return V, Y - self.ridge * V
 
     def coefficients(self, Y: Tensor) -> Tensor:
-        """V = A⁻¹Y."""
         return self.solve(Y)
 
     def diagonal(self) -> Tensor:
-        """diag K, of shape ``(n,)``."""
         return self._diagonal
-
-
-def conjugate_gradients(
-    product: Callable[[Tensor], Tensor],
-    Y: Tensor,
-    preconditioner: Callable[[Tensor], Tensor],
-    tolerance: float,
-    max_iterations: int,
-) -> tuple[Tensor, int]:
-    """V with ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖, and the number of products with A; a warning if that is not reached."""
-    count = 0
-
-    def matmul(V: Tensor) -> Tensor:
-        nonlocal count
-        count += 1
-        return product(V)
-
-    V = torch.zeros_like(Y)
-    # linear_cg loses its conjugacy over many orders of magnitude, so it restarts from the true residual.
-    for _ in range(RESTARTS):
-        residual = Y - matmul(V) if count else Y.clone()
-        if bool(residual.norm() <= tolerance * Y.norm()) or count >= max_iterations:
-            break
-        target = max(float(0.3 * tolerance * Y.norm() / residual.norm()), 1e-4)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumericalWarning)
-            V = V + linear_cg(
-                matmul,
-                residual,
-                tolerance=target,
-                eps=torch.finfo(Y.dtype).tiny ** 0.5,
-                max_iter=max(max_iterations - count, 1),
-                max_tridiag_iter=0,
-                preconditioner=preconditioner,
-            )
-    final = ((Y - matmul(V)).norm() / Y.norm()).item()
-    if final > tolerance:
-        warn_numerical(
-            f"Conjugate gradients ended after {count} products with a residual of {final:.2g}, above the tolerance "
-            f"{tolerance:.2g}. Allow more iterations, more points of the preconditioner, or a larger regularization.",
-            stacklevel=4,
-        )
-    return V, count

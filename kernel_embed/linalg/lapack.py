@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from .factorization import Cotangents, Factorization
+from .factorization import Factorization
 from .forms import QuadraticForm
-from .regression import Units
+from .regression import Cotangents, Units
 
 Array: TypeAlias = Any
 """An array of float64."""
@@ -30,7 +30,7 @@ class LapackFactorization(Factorization):
 
     def factorize(self, K: Array, noise: Array) -> bool:
         """Factorize K + diag(noise); whether it is positive definite."""
-        self.K, self.noise, self._inverse, self.V, self.M = K, noise, None, None, None
+        super().__init__(K, noise, self._factor)
         self._factor.T[:] = K
         self._diagonal += noise
         _, info = self._lapack.dpotrf(self._factor, lower=1, clean=1, overwrite_a=1)
@@ -59,12 +59,11 @@ class LapackFactorization(Factorization):
         return 2.0 * np.log(self._diagonal).sum()
 
     def _parts(self, C: Array, units: Units | None) -> Array:
-        return (C.diagonal(),)
+        return C.diagonal()
 
-    def _forms(self, form: QuadraticForm, units: Units | None, with_gradient: bool) -> Array:
+    def _form_product(self, form: QuadraticForm) -> Array:
         C = torch.from_numpy(self.inverse)
-        self.M = (C @ form.apply(C)).numpy()
-        return (self.M.diagonal(),)
+        return (C @ form.apply(C)).numpy()
 
     def _inverse_gradient(
         self, at: Cotangents, units: Units | None, update: tuple[Array, Array] | None

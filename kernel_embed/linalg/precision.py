@@ -32,19 +32,7 @@ SINGLE_PRECISION = contextvars.ContextVar("single precision", default=False)
 
 @contextlib.contextmanager
 def single_precision(enabled: bool = True) -> Iterator[None]:
-    """Factorize dense systems in float32 inside the block, for data in float64; solutions are refined to float64.
-
-    Args:
-        enabled: ``False`` changes nothing.
-
-    Example:
-        >>> from kernel_embed.linalg import DenseSystem, single_precision
-        >>> K = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
-        >>> with single_precision():
-        ...     system = DenseSystem(K, torch.tensor(1.0, dtype=torch.float64))
-        >>> system.solve(torch.tensor([[8.0], [0.0]], dtype=torch.float64)).flatten().round(decimals=9)
-        tensor([ 3., -1.], dtype=torch.float64)
-    """
+    """Factorize dense systems in float32 inside the block, for data in float64; solutions are refined to float64."""
     token = SINGLE_PRECISION.set(enabled)
     try:
         yield
@@ -73,14 +61,7 @@ def single_factor(K: Tensor, noise: Tensor) -> Tensor | None:
 
 
 def whitening(K: Tensor) -> Tensor:
-    """R with RᵀKR = I, for symmetric K ``(s, s)``; without the directions in which K is numerically zero.
-
-    Example:
-        >>> K = torch.tensor([[2.0, 2.0], [2.0, 2.0]], dtype=torch.float64)
-        >>> R = whitening(K)
-        >>> R.shape, (R.T @ K @ R).round(decimals=9).tolist()
-        (torch.Size([2, 1]), [[1.0]])
-    """
+    """R with RᵀKR = I, for symmetric K ``(s, s)``; without the directions in which K is numerically zero."""
     if not bool(torch.isfinite(K).all()):
         raise NanError("The kernel matrix of the inducing points is not finite. Check the kernel and the points.")
     values, vectors = torch.linalg.eigh(K)

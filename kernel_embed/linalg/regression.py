@@ -15,12 +15,11 @@ bar for derivatives,
     T = C_{GG}^{-1} \bar f_G, \quad \bar V_G = -T, \quad \bar C_{GG} = T E_G^\top ; \qquad
     \bar M_{GG} = C_{GG}^{-1} \operatorname{diag}(\bar S) C_{GG}^{-1}, \quad
     \bar C_{GG} = -2 \bar M_{GG} M_{GG} C_{GG}^{-1} .
-
-For few rows NumPy arrays take the place of tensors; formulas without groups are written for both.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ import torch
 from torch import Tensor
 
 from ..validation import check_groups
-from .factorization import Blocks, Cotangents, inner
+from .factorization import Blocks, inner
 
 if TYPE_CHECKING:
     from .forms import QuadraticForm
@@ -39,18 +38,30 @@ if TYPE_CHECKING:
 ODD, SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
 
 
+@dataclasses.dataclass
+class Cotangents:
+    """∂q for V, P, D, α², log |A|, −log N(Y; 0, A), and the parts of A⁻¹ and A⁻¹LA⁻¹; ``None`` for zero."""
+
+    V: Tensor | None = None
+    P: Tensor | None = None
+    inverse: Sequence[Tensor | None] | None = None
+    forms: Sequence[Tensor | None] | None = None
+    noise: Tensor | None = None
+    sup_diagonal: Tensor | None = None
+    log_determinant: Tensor | None = None
+    density: Tensor | None = None
+
+    def add(self, name: str, *values: Tensor) -> None:
+        """Add to the cotangent ``name``; one value for each array that it consists of."""
+        before = getattr(self, name)
+        if name in ("inverse", "forms"):
+            setattr(self, name, values if before is None else [a + b for a, b in zip(before, values, strict=True)])
+        else:
+            setattr(self, name, values[0] if before is None else before + values[0])
+
+
 class Units:
-    """The units that are left out one at a time.
-
-    Args:
-        labels: the group of each row, ``(n,)``, which is left out as a whole; each row by itself if ``None``.
-        shares: ρ, the part of each row's weight that is left out, ``(n,)``, in (0, 1]; without labels only.
-
-    Example:
-        >>> units = Units(torch.tensor([0, 1, 0]))
-        >>> [rows.tolist() for rows in units.rows]
-        [[[1]], [[0, 2]]]
-    """
+    """What is left out at a time: groups of rows by ``labels``, or each row, of which only ``shares`` ρ in (0, 1]."""
 
     def __init__(self, labels: Tensor | None = None, shares: Tensor | None = None) -> None:
         self.shares = shares
@@ -91,11 +102,11 @@ class Units:
         """The blocks of UFᵀ, for ``(*batch, n, p)`` each."""
         return tuple(U[..., rows, :] @ F[..., rows, :].mT for rows in self.rows)
 
-    def block_product(self, blocks: Sequence[Tensor], C: Tensor) -> Tensor:
-        """The block-diagonal matrix of ``blocks`` times ``C`` ``(*batch, n, q)``."""
+    def block_product(self, blocks: Sequence[Tensor], C: Tensor, factor: float) -> Tensor:
+        """``factor`` B C ``(*batch, n, q)`` for the block-diagonal matrix B of the symmetric parts of ``blocks``."""
         product = torch.empty_like(C)
         for rows, block in zip(self.rows, blocks, strict=True):
-            product[..., rows, :] = block @ C[..., rows, :]
+            product[..., rows, :] = (0.5 * factor * (block + block.mT)) @ C[..., rows, :]
         return product
 
     def residuals(self, V: Tensor, c: Blocks, noise: Tensor) -> Tensor:
@@ -126,8 +137,7 @@ class Units:
         return torch.cat([part.flatten(-3, -2) for part in parts], dim=-2)[..., places, :]
 
 
-ROWS = Units()
-"""Each row by itself."""
+ROWS = Units()  # each row by itself
 Groups = Tensor | Units | None
 """Labels of groups, one for each row, or units; ``None`` for the default."""
 
@@ -136,11 +146,6 @@ def repeated_rows(x: Tensor, y: Tensor) -> Units | None:
     """Rows that repeat others in ``x`` and ``y``, which are left out with them; ``None`` if there are none.
 
     Rows with the same inputs but different targets are repeated observations, and each is a unit of its own.
-
-    Example:
-        >>> x, y = torch.tensor([[1.0], [2.0], [1.0], [3.0], [3.0]]), torch.tensor([0, 1, 0, 0, 1])
-        >>> repeated_rows(x, y).labels
-        tensor([0, 1, 0, 2, 3])
     """
     if x.is_inference() or y.is_inference():
         return _repeated(x.detach(), y.detach())
@@ -171,13 +176,13 @@ def _repeated(x: Tensor, y: Tensor) -> Units | None:
 
 
 class Regression:
-    """Targets Y on a system, differentiable or a factorization without a graph; L for scores, and α² = sup k(x, x)."""
+    """Targets Y on a system, differentiable or a factorization without a graph; L for scores, and α² = sup k(x, x).
 
-    system: Any
-    Y: Tensor
+    For few rows NumPy arrays take the place of tensors; formulas without groups are written for both.
+    """
+
     units: Units | None
     form: QuadraticForm | None = None
-    alpha_squared: Any
 
     def __init__(self, system: Any, Y: Tensor, units: Units, form: QuadraticForm | None, alpha_squared: Any) -> None:
         self.system, self.Y, self.units, self.form, self.alpha_squared = system, Y, units, form, alpha_squared
@@ -185,16 +190,14 @@ class Regression:
     @functools.cached_property
     def V(self) -> Tensor:
         """V = A⁻¹Y, of shape ``(*batch, n, m)``."""
-        V: Tensor
-        V, self.P = self.system.regress(self.Y)
-        return V
+        self.V, self.P = self.system.regress(self.Y)
+        return self.V
 
     @functools.cached_property
     def P(self) -> Tensor:
         """P = KV, the fitted values at the data."""
-        P: Tensor
-        self.V, P = self.system.regress(self.Y)
-        return P
+        self.V, self.P = self.system.regress(self.Y)
+        return self.P
 
     @property
     def squared_norm(self) -> Tensor:
@@ -204,12 +207,11 @@ class Regression:
     @functools.cached_property
     def inverse_parts(self) -> Blocks:
         """diag A⁻¹, or its blocks for groups; in one node with V and P if these are not computed yet."""
-        parts: Blocks
         if "V" in vars(self):
-            parts = self.system.inverse_parts(self.units)
+            self.inverse_parts = self.system.inverse_parts(self.units)
         else:
-            self.V, self.P, parts = self.system.regress_left_out(self.Y, self.units)
-        return parts
+            self.V, self.P, self.inverse_parts = self.system.regress_left_out(self.Y, self.units)
+        return self.inverse_parts
 
     @functools.cached_property
     def residuals(self) -> Tensor:
@@ -224,9 +226,8 @@ class Regression:
     @functools.cached_property
     def form_parts(self) -> Blocks:
         """diag A⁻¹LA⁻¹, or its blocks for groups."""
-        forms: Blocks
-        forms, self.inverse_parts = self.system.inverse_forms(self.form, self.units)
-        return forms
+        self.form_parts, self.inverse_parts = self.system.inverse_forms(self.form, self.units)
+        return self.form_parts
 
     def scores(self) -> Tensor:
         """S, the squared norms of the residuals of features whose Gram matrix is L: ``(*batch, n)``."""
@@ -294,5 +295,4 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "scores": Quantity(lambda r: r.scores(), Regression.pull_back_scores),
 }
-"""Possible inputs of objectives: V = A⁻¹Y, P = KV, leave-one-out values, c = diag A⁻¹, tr VᵀKV, α², −log N(Y; 0, A) and
-leave-one-out scores."""
+"""Possible inputs of objectives."""

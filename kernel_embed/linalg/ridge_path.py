@@ -22,22 +22,14 @@ from .regression import Units
 class RidgePath:
     """The regressions ZZᵀ + ηW⁻¹ for every η.
 
-    A ``ridge`` is a number, or a vector of E numbers, which adds a last dimension of size E to what is returned.
-
-    Args:
-        eigenvalues: s, ``(r,)``, of ZᵀWZ.
-        directions: Q, ``(p, r)``.
+    ``eigenvalues`` s and ``directions`` Q ``(p, r)`` are those of ZᵀWZ. A ``ridge`` is a number, or a vector of
+    E numbers, which adds a last dimension of size E to what is returned.
 
     Example:
         >>> Z = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
-        >>> Y = torch.tensor([[1.0], [0.0], [3.0]], dtype=torch.float64)
         >>> path = RidgePath.from_sums(Z.T @ Z)
-        >>> path.coefficients(Z.T @ Y, 1.0)
-        tensor([[0.1667]], dtype=torch.float64)
-        >>> path.leverage(path.rotate(Z), torch.tensor([1.0, 5.0], dtype=torch.float64))
-        tensor([[0.1667, 0.1000],
-                [0.6667, 0.4000],
-                [0.0000, 0.0000]], dtype=torch.float64)
+        >>> path.leverage(path.rotate(Z), torch.tensor([1.0, 5.0], dtype=torch.float64)).tolist()
+        [[0.16666666666666666, 0.1], [0.6666666666666666, 0.4], [0.0, 0.0]]
     """
 
     def __init__(self, eigenvalues: Tensor, directions: Tensor) -> None:
@@ -89,13 +81,7 @@ class RidgePath:
         return ZQ.square() @ self.shrinkage(ridge)
 
     def leave_one_out(
-        self,
-        ZQ: Tensor,
-        Y: Tensor,
-        C: Tensor,
-        ridge: float,
-        weights: Tensor | None = None,
-        units: Units | None = None,
+        self, ZQ: Tensor, Y: Tensor, C: Tensor, ridge: float, weights: Tensor | None = None, units: Units | None = None
     ) -> Tensor:
         """Leave-one-out values ``(n', m)`` at rows ``ZQ`` with targets ``Y``, from C = ZᵀWY of all rows.
 
@@ -123,16 +109,9 @@ def left_out_from_leverage(
     weights: Tensor | None = None,
     units: Units | None = None,
 ) -> Tensor:
-    """Leave-one-out values from the fitted values P = ZC at some rows, for one ridge η.
+    """Leave-one-out values from the fitted values P = ZC ``(n', m)`` at some rows, for one ridge η.
 
-    Args:
-        P: ``(n', m)``.
-        leverage: zᵀ(ZᵀWZ + ηI)⁻¹z of each row, ``(n',)``.
-        norms: zᵀz, ``(n',)``.
-        Y: targets, ``(n', m)``.
-        ridge: η.
-        weights: w, ``(n',)``; 1 each by default.
-        units: of these rows, with the part of each row's weight that is left out.
+    ``leverage`` is zᵀ(ZᵀWZ + ηI)⁻¹z and ``norms`` zᵀz of each row, ``(n',)``.
     """
     w = 1.0 if weights is None else weights
     # 1 − h ≥ η / (η + w|z|²) always; only rounding can bring it below.

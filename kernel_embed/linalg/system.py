@@ -23,9 +23,8 @@ from .regression import Units
 class LinearSystem(abc.ABC):
     """A system that is factorized once and solved many times; exact ones are differentiable in K, η, w and Y.
 
-    A subclass supplies :meth:`regress`, :meth:`coefficients` and :meth:`diagonal`; those that store K or features also
-    :meth:`gram`, :meth:`block` and :meth:`restricted`; those that hold a factor also :attr:`noise`,
-    :meth:`inverse_parts`, :meth:`inverse_forms`, :meth:`log_determinant` and :meth:`conditional_covariance`.
+    Those that store K or features have :meth:`gram`, :meth:`block` and :meth:`restricted`; those that hold a factor
+    also :attr:`noise` and what follows :meth:`solve`.
     """
 
     ridge: Tensor

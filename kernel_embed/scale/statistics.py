@@ -24,7 +24,8 @@ from ..embeddings.representation import FEATURE_NUMBERS, Representation
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..kernels.parameters import frozen
 from ..linalg import DenseSystem, Units, repeated_rows
-from ..linalg.products import blocks_of, mirrored_
+from ..linalg.factorization import blocks_of
+from ..linalg.forms import mirrored_
 from ..linalg.ridge_path import left_out_blocks, left_out_from_leverage
 
 FEW = 256  # the smallest block of rows
