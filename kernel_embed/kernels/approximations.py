@@ -54,26 +54,7 @@ class NystromFeatures(torch.nn.Module):
 
 
 def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
-    """The kernel k(x, U) k(U, U)⁻¹ k(U, x') of inducing ``points`` U, with s explicit features.
-
-    Args:
-        kernel: any GPyTorch kernel.
-        points: U, ``(s, d)``.
-
-    Returns:
-        A kernel with explicit features.
-
-    Raises:
-        TypeError: if ``points`` is not a tensor of real numbers.
-        ValueError: if there are no points, or values that are not finite.
-        MemoryError: if the matrix of the points does not fit in memory.
-
-    Example:
-        >>> x = torch.rand(40, 1, dtype=torch.float64)
-        >>> approximation = nystrom_kernel(RBFKernel().double(), x[:20])
-        >>> bool((gram(approximation, x) - gram(RBFKernel().double(), x)).abs().max() < 1e-4)
-        True
-    """
+    """The kernel k(x, U) k(U, U)⁻¹ k(U, x') of inducing ``points`` U ``(s, d)``, with s explicit features."""
     points = check_features(points, "points")
     check_memory(points.shape[0], points, 1, "Use fewer inducing points.")
     return FeatureKernel(NystromFeatures(kernel, points))
@@ -117,9 +98,6 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
         num_features: p of each stationary part; an even number.
         seed: of the frequencies.
 
-    Returns:
-        A kernel with explicit features.
-
     Raises:
         TypeError: if ``kernel`` is not a kernel, or a count not a whole number.
         ValueError: if ``num_features`` is odd or below 2, or ``d`` does not fit the kernel.
@@ -140,13 +118,12 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
 
 
 class _Fourier(Algebra[Kernel]):
-    """The same structure with random features in its stationary leaves."""
+    """The same structure with random features in its stationary leaves; other products have none."""
 
     def __init__(self, d: int, num_features: int, seed: int) -> None:
         self.d, self.num_features, self.seed = d, num_features, seed
 
     def enter(self, node: Node) -> Kernel | None:
-        """Keep a kernel with explicit features as it is; other products have no random features."""
         if has_explicit_features(node.kernel):
             return node.kernel
         if node.composite is ProductKernel:
@@ -154,13 +131,11 @@ class _Fourier(Algebra[Kernel]):
         return None
 
     def leaf(self, node: Node) -> Kernel:
-        """Random features of a stationary kernel, or of one on a feature map."""
         kernel = node.kernel
         seed = self.seed + 7 * sum(node.positions)  # different frequencies for each part of a sum
         spectrum = SPECTRA.find(kernel)
         if spectrum is not None:
-            generator = torch.Generator().manual_seed(int(seed))
-            Omega = spectrum(kernel, node.width(self.d), self.num_features // 2, generator)
+            Omega = spectrum(kernel, node.width(self.d), self.num_features // 2, torch.Generator().manual_seed(seed))
             return FeatureKernel(FourierFeatures(Omega), active_dims=node.active_dims)
         if isinstance(kernel, FeatureKernel) and kernel.num_features is not None:
             assert kernel.base_kernel is not None, "the inner product has explicit features"
@@ -169,13 +144,11 @@ class _Fourier(Algebra[Kernel]):
         raise _unsupported(kernel)
 
     def scale(self, node: Node, part: Kernel) -> Kernel:
-        """The same scale on the approximation."""
         scaled = ScaleKernel(part, active_dims=node.active_dims).to(node.kernel.raw_outputscale)
         scaled.initialize(outputscale=node.factor.detach())
         return scaled
 
     def add(self, node: Node, parts: Sequence[Kernel]) -> Kernel:
-        """The sum of the approximations."""
         total = AdditiveKernel(*parts)
         total.active_dims = node.active_dims
         return total

@@ -37,9 +37,6 @@ def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
         bags: samples with the same number of columns.
         size: points in a row, the largest bag by default; give it where training and test bags must match.
 
-    Returns:
-        The matrix; weights and points alternate in its rows.
-
     Raises:
         TypeError: if a bag is not a tensor of real numbers.
         ValueError: if there is no bag, the bags have different columns, or ``size`` is smaller than the largest.
@@ -80,7 +77,6 @@ class BasedKernel(Kernel):
         return False
 
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
-        """The base kernel alone."""
         return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
 
     def check_last_dim(self, last_dim_is_batch: bool) -> None:
@@ -94,7 +90,6 @@ class FollowingKernel(BasedKernel):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the base kernel."""
         return batch_shape_of(self.base_kernel)
 
     @batch_shape.setter
@@ -127,7 +122,6 @@ class BagKernel(FollowingKernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
-        """Σ_ab w_a w'_b k(x_a, x'_b)."""
         self.check_last_dim(last_dim_is_batch)
         return inner_products(self.base_kernel, self.num_features, x1, x2, diag)
 
@@ -178,7 +172,6 @@ class MMDKernel(BasedKernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
-        """exp(−½ ‖μ̂_i − μ̂_j‖² / ℓ²)."""
         self.check_last_dim(last_dim_is_batch)
         k, d = self.base_kernel, self.num_features
         own1 = inner_products(k, d, x1, x1, diag=True)
@@ -197,11 +190,14 @@ def inner_products(kernel: Kernel, num_features: int, x1: Tensor, x2: Tensor, di
     points1, weights1 = _unpack(x1, num_features)
     points2, weights2 = _unpack(x2, num_features)
     size1, size2 = points1.shape[-2], points2.shape[-2]
-    if diag and not kernel.batch_shape:
-        return _form(gram(kernel, points1, points2), weights1, weights2)
     if diag:
-        pairs = zip(points1.unbind(-3), weights1.unbind(-2), points2.unbind(-3), weights2.unbind(-2), strict=True)
-        return torch.stack([_form(gram(kernel, p, q), v, w) for p, v, q, w in pairs], dim=-1)
+        if kernel.batch_shape:  # one bag at a time, or its dimension would be taken for one of the batch
+            K = torch.stack(
+                [gram(kernel, p, q) for p, q in zip(points1.unbind(-3), points2.unbind(-3), strict=True)], -3
+            )
+        else:
+            K = gram(kernel, points1, points2)
+        return ((K * weights2.unsqueeze(-2)).sum(-1) * weights1).sum(-1)
     flat2 = points2.flatten(-3, -2)
     step = max(1, BLOCK_ENTRIES // (size1 * flat2.shape[-2]))
     parts = []
@@ -210,10 +206,6 @@ def inner_products(kernel: Kernel, num_features: int, x1: Tensor, x2: Tensor, di
         K = (K.unflatten(-1, (-1, size2)) * weights2.unsqueeze(-3)).sum(-1)
         parts.append((K.unflatten(-2, (-1, size1)) * weight.unsqueeze(-1)).sum(-2))
     return torch.cat(parts, dim=-2)
-
-
-def _form(K: Tensor, v: Tensor, w: Tensor) -> Tensor:
-    return ((K * w.unsqueeze(-2)).sum(-1) * v).sum(-1)
 
 
 def _unpack(x: Tensor, num_features: int) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,6 @@ class DeltaKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype the kernel was moved to."""
         dtypes: set[torch.dtype] = {self._one.dtype, *(parameter.dtype for parameter in self.parameters())}
         if len(dtypes) > 1:
             raise RuntimeError(f"The kernel's parameters have multiple dtypes: {dtypes}.")
@@ -54,12 +53,10 @@ class DeltaKernel(Kernel):
 
     @property
     def device(self) -> torch.device:
-        """The device the kernel was moved to."""
         device: torch.device = self._one.device
         return device
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
-        """Equality of rows, as numbers of the dtype of ``x1``."""
         equal = x1 == x2 if diag else x1.unsqueeze(-2) == x2.unsqueeze(-3)
         return equal.all(dim=-1).to(x1.dtype)
 
@@ -98,8 +95,8 @@ class MahalanobisKernel(Kernel):
     @property
     def factor(self) -> Tensor:
         """L, lower triangular with a positive diagonal, Σ⁻¹ = LLᵀ: ``(*batch, D, D)``."""
-        lower: Tensor = self.raw_factor.tril(-1)
-        return lower + torch.diag_embed(self.log_diagonal.exp())
+        lower: Tensor = self.raw_factor.tril(-1) + torch.diag_embed(self.log_diagonal.exp())
+        return lower
 
     @property
     def log_diagonal(self) -> Tensor:
@@ -114,7 +111,6 @@ class MahalanobisKernel(Kernel):
 
     @covariance.setter
     def covariance(self, value: Tensor) -> None:
-        """Set L from Σ."""
         L = torch.linalg.cholesky(torch.linalg.inv(value.to(self.raw_factor)))
         raw = L.tril(-1) + torch.diag_embed(L.diagonal(dim1=-2, dim2=-1).log())
         self.initialize(raw_factor=raw.expand(self.raw_factor.shape).clone())
@@ -124,7 +120,6 @@ class MahalanobisKernel(Kernel):
         return Radial(SQUARED_EXPONENTIAL, factor=self.factor).scaled(x)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
-        """exp(−½ ‖Lᵀ(x1 − x2)‖²)."""
         if diag:
             return self.whiten(x1 - x2).square().sum(-1).mul(-0.5).exp()
         if x1.requires_grad or x2.requires_grad:
@@ -186,13 +181,7 @@ class FeatureKernel(Kernel):
         """p at the last evaluation of the map."""
 
     def features(self, x: Tensor) -> Tensor:
-        """φ(x) for ``x`` of shape ``(*batch, n, d)`` with its active dimensions already selected: ``(*batch, n, p)``.
-
-        Raises:
-            TypeError: if the weights of the feature map have another dtype than ``x``.
-            ValueError: if the feature map does not take the columns of ``x``, or does not return one row of features
-                for each row.
-        """
+        """φ(x) ``(*batch, n, p)`` for ``x`` ``(*batch, n, d)`` with its active dimensions already selected."""
         rows = x.reshape(-1, x.shape[-1])
         try:
             z = self.feature_map(rows)
@@ -223,9 +212,8 @@ class FeatureKernel(Kernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor | LinearOperator:
-        """κ(φ(x1), φ(x2)), or its diagonal."""
         if last_dim_is_batch:
-            raise NotImplementedError("A feature map takes all columns at once; last_dim_is_batch has no meaning.")
+            raise NotImplementedError("A feature map takes all columns at once, without last_dim_is_batch.")
         z1, z2 = self.pair(x1, x2)
         z2 = z1 if z2 is None else z2
         if self.base_kernel is not None:

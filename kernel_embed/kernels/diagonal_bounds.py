@@ -36,7 +36,6 @@ class NominalDiagonal:
         self.value = float(value)
 
     def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
-        """``value``, for every element of the batch."""
         return diagonal.new_full(diagonal.shape[:-1], self.value)
 
 
@@ -51,7 +50,6 @@ class MeanDiagonal:
     source = "mean over the data, not a bound"
 
     def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
-        """(1/n) Σ k(x_i, x_i)."""
         return diagonal.mean(dim=-1)
 
 

@@ -55,8 +55,7 @@ def gram_evaluator(
 class RadialEvaluator:
     """σ² φ(‖z_i − z_j‖²) for rows ``x`` ``(n, d)``."""
 
-    on_log_scale = True
-    """Whether :meth:`vjp` differentiates with respect to log θ; else with respect to the raw parameters."""
+    on_log_scale = True  # vjp differentiates with respect to log θ, not to the raw parameters
 
     def __init__(
         self,
@@ -171,7 +170,6 @@ class AutogradEvaluator:
         self._parameters = {name: kernel.get_parameter(name.removeprefix("kernel.")) for name in names}
 
     def __call__(self, theta: Values) -> Gram:
-        """K and α²."""
         with torch.enable_grad():
             K = evaluate_gram(self._kernel, self._x, None)
             self._outputs = [K]
@@ -181,7 +179,6 @@ class AutogradEvaluator:
         return Gram(K.detach().numpy(), 1.0, float(self._outputs[-1].detach()) if self._needs_sup else 0.0)
 
     def vjp(self, G: Array, sup_diagonal: float) -> Values:
-        """The derivatives with respect to the raw parameters."""
         cotangents = (torch.from_numpy(G), torch.tensor(sup_diagonal, dtype=torch.float64, device="cpu"))
         pairs = [(a, b) for a, b in zip(self._outputs, cotangents, strict=False) if a.requires_grad]
         parameters = list(self._parameters.values())
@@ -200,14 +197,12 @@ class _Pairing(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weights: tuple[Tensor, ...], *outputs: Tensor) -> Tensor:
-        """Zero: only the derivatives are used."""
         ctx.weights = weights
         return outputs[0].new_zeros(())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        """The derivatives."""
         return None, *ctx.weights
 
 

@@ -46,10 +46,8 @@ class GaussianTerms:
         decays: of which dimensions each term falls to zero in, booleans ``(Q, D)``.
 
     Example:
-        >>> from kernel_embed.kernels import GaussianTerms
-        >>> terms = GaussianTerms(torch.ones(1), torch.ones(1, 2), None, torch.ones(1, 2, dtype=torch.bool))
-        >>> terms.weight.shape, terms.precision.shape
-        (torch.Size([1]), torch.Size([1, 2]))
+        >>> GaussianTerms(torch.ones(1), torch.ones(1, 2), None, torch.ones(1, 2, dtype=torch.bool)).integrable
+        True
     """
 
     weight: Tensor
@@ -85,7 +83,6 @@ class TermsAlgebra(Algebra[GaussianTerms]):
         self.width = width
 
     def leaf(self, node: Node) -> GaussianTerms | None:
-        """The terms by the rule of the class, on all columns."""
         rule, columns = TERMS.find(node.kernel), node.columns
         terms = None if rule is None else rule(node.kernel, node.width(self.width))
         if terms is None or columns is None:
@@ -93,11 +90,9 @@ class TermsAlgebra(Algebra[GaussianTerms]):
         return terms.mapped(lambda t: t.new_zeros(*t.shape[:-1], self.width).index_add(-1, columns, t))
 
     def scale(self, node: Node, part: GaussianTerms) -> GaussianTerms:
-        """σ²w."""
         return dataclasses.replace(part, weight=node.factor[..., None] * part.weight)
 
     def add(self, node: Node, parts: Sequence[GaussianTerms]) -> GaussianTerms:
-        """The terms of all parts."""
         waves = [torch.zeros_like(part.precision) if part.frequency is None else part.frequency for part in parts]
         return GaussianTerms(
             _joined([part.weight for part in parts], 1),

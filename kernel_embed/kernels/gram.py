@@ -24,18 +24,9 @@ from ..validation import all_finite, broadcast_shapes, check_finite, check_memor
 from .classes import FeatureKernel, check_dtype, check_width
 from .parameters import check_initialized
 from .radial import RadialProfile, radial_gram, radial_of, square_distances
-from .structure import (
-    Algebra,
-    Node,
-    Registry,
-    add,
-    batch_shape_of,
-    check_columns,
-    check_kernel,
-    multiply,
-    root_of,
-    visit,
-)
+from .structure import Algebra, Node, Registry, batch_shape_of, check_columns, check_kernel, fold
+from .structure import add as sum_of
+from .structure import multiply as product_of
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
@@ -56,9 +47,6 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         x1: points of shape ``(n1, d)``.
         x2: points of shape ``(n2, d)``; ``None`` for ``x1``.
 
-    Returns:
-        The matrix, differentiable in the kernel's parameters.
-
     Raises:
         TypeError: if ``kernel`` is not a kernel, or a point set not a tensor of real numbers.
         ValueError: if ``x1`` and ``x2`` have different columns, none, or others than the kernel takes; or values that
@@ -66,13 +54,10 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         MemoryError: if the matrix does not fit.
 
     Example:
-        >>> import gpytorch
-        >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-        >>> kernel = gpytorch.kernels.RBFKernel().double()
-        >>> kernel.lengthscale = 1.0
-        >>> gram(kernel, x).detach()
-        tensor([[1.0000, 0.6065],
-                [0.6065, 1.0000]], dtype=torch.float64)
+        >>> from gpytorch.kernels import LinearKernel
+        >>> gram(LinearKernel(), torch.tensor([[0.0], [1.0]])).detach()
+        tensor([[0.0000, 0.0000],
+                [0.0000, 0.6931]])
     """
     check_kernel(kernel)
     x1, x2 = check_points(x1, "x1", kernel), None if x2 is None else check_points(x2, "x2", kernel)
@@ -108,13 +93,13 @@ def check_points(x: Tensor, name: str, kernel: Kernel) -> Tensor:
 
 def evaluate_gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     """:func:`gram` for arguments that are known to be valid."""
-    function = visit(root_of(kernel), _Gram(x2))
+    function = fold(kernel, _Gram(x2))
     return by_gpytorch(kernel, x1, x2) if function is None else function(x1)
 
 
 def resolved_gram(kernel: Kernel, points: Tensor) -> Function:
     """x ↦ k(x, points) for a frozen kernel, with everything that depends on ``points`` alone computed once."""
-    return visit(root_of(kernel), _FrozenGram(points)) or (lambda x: by_gpytorch(kernel, x, points))
+    return fold(kernel, _FrozenGram(points)) or (lambda x: by_gpytorch(kernel, x, points))
 
 
 class _Gram(Algebra[Function]):
@@ -124,7 +109,6 @@ class _Gram(Algebra[Function]):
         self.points = points
 
     def leaf(self, node: Node) -> Function | None:
-        """By the rule or the profile of the class, on the columns that reach it."""
         function = self.closed_form(node.kernel, None if self.points is None else node.select(self.points))
         return None if function is None else node.on_columns(function)
 
@@ -140,22 +124,18 @@ class _Gram(Algebra[Function]):
         return lambda x: radial_gram(radial.scaled(x), scaled, profile)
 
     def unknown(self, node: Node) -> Function:
-        """As GPyTorch evaluates it."""
         points = None if self.points is None else node.select_inputs(self.points)
         return lambda x: by_gpytorch(node.kernel, node.select_inputs(x), points)
 
     def scale(self, node: Node, part: Function) -> Function:
-        """σ²k."""
         factor = node.factor[..., None, None]
         return lambda x: factor * part(x)
 
     def add(self, node: Node, parts: Sequence[Function]) -> Function:
-        """k₁ + k₂."""
-        return lambda x: add([part(x) for part in parts])
+        return lambda x: sum_of([part(x) for part in parts])
 
     def multiply(self, node: Node, parts: Sequence[Function]) -> Function:
-        """k₁ k₂."""
-        return lambda x: multiply([part(x) for part in parts])
+        return lambda x: product_of([part(x) for part in parts])
 
 
 class _FrozenGram(_Gram):
@@ -217,9 +197,6 @@ GRAMS.register(ConstantKernel, _constant)
 GRAMS.register(LinearKernel, _linear)
 
 
-# --- by GPyTorch ------------------------------------------------------------------------------------------------------
-
-
 def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     """K as the kernel itself evaluates it, with helpful error messages."""
     check_initialized(kernel)
@@ -277,8 +254,7 @@ def cross_evaluation(kernel: Kernel) -> Iterator[None]:
     """Let an ``InducingPointKernel`` be evaluated between any two sets of points, whatever its mode.
 
     In training mode it rejects unequal inputs, and in evaluation mode its cached factor survives a change of its
-    parameters. Inside this context it is in evaluation mode with empty caches; its state is restored afterwards. The
-    context is not thread-safe.
+    parameters. Here it is in evaluation mode with empty caches; its state is restored afterwards.
     """
     inducing = [module for module in kernel.modules() if isinstance(module, InducingPointKernel)]
     if not inducing:

@@ -35,9 +35,6 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
         x: inputs of shape ``(n, d)``.
         lengthscale: ℓ, for features of unit range; :math:`0.15 \sqrt d` by default.
 
-    Returns:
-        The kernel, in the dtype of ``x``.
-
     Raises:
         TypeError: if ``x`` is not a tensor of real numbers, or ``lengthscale`` not a number.
         ValueError: if ``x`` is empty or not finite, ``lengthscale`` is not positive and finite, or the ranges of the
@@ -80,9 +77,6 @@ def median_distance(x: Tensor) -> Tensor:
 
     Args:
         x: points of shape ``(n, d)``.
-
-    Returns:
-        A scalar.
 
     Raises:
         TypeError: if ``x`` is not a tensor of real numbers.
@@ -137,9 +131,6 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
     Args:
         kernel: any GPyTorch kernel; its lengthscales are changed in place.
         x: points of shape ``(n, d)``.
-
-    Returns:
-        The same ``kernel``.
 
     Raises:
         TypeError: if ``kernel`` is not a kernel, or ``x`` not a tensor of real numbers.

@@ -98,19 +98,7 @@ def set_positive(module: gpytorch.Module, name: str, value: float | Tensor) -> N
 
 
 class PositiveParameter:
-    """A descriptor for a positive parameter registered under the attribute's name.
-
-    Example:
-        >>> class Ridge(gpytorch.Module):
-        ...     size = PositiveParameter()
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         register_positive(self, "size", torch.zeros(()), prior=None)
-        >>> ridge = Ridge()
-        >>> ridge.size = 2.0
-        >>> round(ridge.size.item(), 6), round(ridge.raw_size.item(), 6)
-        (2.0, 0.693147)
-    """
+    """A descriptor for a positive parameter registered under the attribute's name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -136,20 +124,6 @@ def frozen(module: M) -> M:
 
     Works for every GPyTorch kernel, also for one that keeps tensors of an earlier evaluation, which PyTorch does not
     copy with their history, and for one whose parameters are not leaves, as inside ``torch.func.functional_call``.
-
-    Args:
-        module: a kernel, an embedding, or any GPyTorch module.
-
-    Returns:
-        The copy.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> kernel = RBFKernel()
-        >>> copied = frozen(kernel)
-        >>> kernel.lengthscale = 5.0
-        >>> round(copied.lengthscale.item(), 4), copied.raw_lengthscale.requires_grad
-        (0.6931, False)
     """
     memo: dict[int, object] = {}
     for part in module.modules():
@@ -237,9 +211,6 @@ def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
     Args:
         kernel: any GPyTorch kernel; it is changed in place.
         x: the data.
-
-    Returns:
-        The same ``kernel``.
 
     Raises:
         TypeError: if ``kernel`` is not a kernel, or ``x`` not a tensor of real numbers.

@@ -104,17 +104,7 @@ SQUARED_EXPONENTIAL = RadialProfile(lambda halves: halves, lambda E: (1.0, -0.5)
 
 @dataclasses.dataclass(frozen=True)
 class Radial:
-    """A kernel as φ(‖z − z'‖²), where z = x / ℓ, z = Lᵀx, or z = x.
-
-    Args:
-        profile: φ.
-        lengthscale: ℓ, ``(*batch, 1, 1 | D)``.
-        factor: L, ``(*batch, D, p)``, in place of ℓ.
-
-    Example:
-        >>> Radial(SQUARED_EXPONENTIAL, torch.tensor([[2.0, 4.0]])).scaled(torch.tensor([[1.0, 1.0]]))
-        tensor([[0.5000, 0.2500]])
-    """
+    """A kernel as φ(‖z − z'‖²), where z = x / ℓ, z = Lᵀx with a ``factor`` L ``(*batch, D, p)``, or z = x."""
 
     profile: RadialProfile | PlainProfile
     lengthscale: Tensor | None = None
@@ -125,9 +115,7 @@ class Radial:
         if self.factor is None:
             return x if self.lengthscale is None else x / self.lengthscale
         if x.shape[-1] != self.factor.shape[-2]:
-            raise ValueError(
-                f"The kernel was made for {self.factor.shape[-2]} features (num_dims), but x has {x.shape[-1]}."
-            )
+            raise ValueError(f"The kernel takes {self.factor.shape[-2]} features (num_dims), but x has {x.shape[-1]}.")
         return x.to(torch.promote_types(x.dtype, self.factor.dtype)) @ self.factor
 
     def slope(self, v: Tensor) -> Tensor:
@@ -179,7 +167,6 @@ def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, log_size: Tenso
 class _RadialGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor | None, log_size: Tensor | None, profile: Profile) -> Tensor:
-        """K = φ(s)."""
         halves, ctx.far = half_squares(z1, z2, log_size, getattr(profile, "rough", False))
         K, slope, ctx.factor = profile(halves)
         ctx.profile = None if slope is None or slope.dim() == 0 else profile

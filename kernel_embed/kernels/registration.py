@@ -65,22 +65,9 @@ def _five_halves(E: Tensor) -> tuple[Factor, Factor]:
 
 @dataclasses.dataclass(frozen=True)
 class PlainProfile:
-    """A radial kernel differentiated by autograd, for φ with its own parameters.
+    """A radial kernel that autograd differentiates: from s to φ(s) and φ′(s), also in the parameters of φ."""
 
-    Args:
-        values: from s to φ(s) and φ′(s), made of differentiable operations. :func:`plain_profile` needs φ alone.
-
-    Example:
-        >>> rbf = PlainProfile(lambda s: (torch.exp(-s / 2), -torch.exp(-s / 2) / 2))
-        >>> rbf.value_and_slope(torch.zeros(1))
-        (tensor([1.]), tensor([-0.5000]))
-    """
-
-    values: Callable[[Tensor], tuple[Tensor, Tensor]]
-
-    def value_and_slope(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """φ(s) and φ′(s), differentiable in ``s`` and in the parameters."""
-        return self.values(s)
+    value_and_slope: Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def plain_profile(phi: Callable[[Tensor], Tensor]) -> PlainProfile:
@@ -88,9 +75,6 @@ def plain_profile(phi: Callable[[Tensor], Tensor]) -> PlainProfile:
 
     Args:
         phi: φ, a function of the squared distance s made of differentiable operations.
-
-    Returns:
-        The profile, for ``register(kind, profile=...)``.
 
     Example:
         >>> cauchy = plain_profile(lambda s: 1.0 / (1.0 + s))
@@ -155,8 +139,8 @@ def register(
         kind: a class of kernels.
         like: a class that ``kind`` is a subclass of; all its rules hold for ``kind`` too. With ``ScaleKernel``,
             ``AdditiveKernel`` or ``ProductKernel``, kernels of ``kind`` are taken apart like those.
-        profile: φ with k = φ(‖z − z'‖²), z = x/ℓ: a :class:`~kernel_embed.kernels.RadialProfile`, or a function from a
-            kernel to one. It gives the Gram matrix with its gradient, the supremum and the slope of an embedding.
+        profile: φ with k = φ(‖z − z'‖²), z = x/ℓ: a :class:`~kernel_embed.kernels.RadialProfile`, the result of
+            ``plain_profile``, or a function from a kernel to one.
         gram: from a kernel, x1 and x2 (``None`` for x1) to k(x1_i, x2_j).
         features: from a kernel, x and the largest number of features to form, to Z with K = ZZᵀ, or ``None``.
         supremum: from a kernel and x, to sup k(x, x) over all x.
@@ -169,9 +153,6 @@ def register(
         replace: replace rules that ``kind`` already has.
 
     Functions are given the columns that reach ``kernel.forward``; only ``supremum`` gets those to call the kernel with.
-
-    Returns:
-        Nothing; the rules hold from now on, in this process.
 
     Raises:
         ValueError: if ``kind`` already has one of the rules and ``replace`` is not set.

@@ -57,7 +57,6 @@ class LebesgueMeasure(Measure):
         self.unit = unit
 
     def extra_repr(self) -> str:
-        """The scaling of r, if it is not exact."""
         return "unit=True" if self.unit else ""
 
 
@@ -97,7 +96,6 @@ class GaussianMeasure(Measure):
         self.scale = value
 
     def extra_repr(self) -> str:
-        """η, if it is one number."""
         return f"scale={self.scale.item():.4g}" if self.scale.numel() == 1 else f"scale of shape {self.scale.shape}"
 
 
@@ -148,11 +146,9 @@ class DiscreteMeasure(Measure):
 
     @property
     def num_atoms(self) -> int:
-        """M."""
         return int(self.atoms.shape[-2])
 
     def extra_repr(self) -> str:
-        """The number of atoms."""
         return f"num_atoms={self.num_atoms}"
 
 
@@ -187,7 +183,6 @@ class SmoothedKernel(FollowingKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """Stationary where k is, under Lebesgue measure."""
         return (self.base_kernel.is_stationary and self.measure is None) or isinstance(self.measure, LebesgueMeasure)
 
     def form(self, width: int | None = None) -> str:
@@ -283,7 +278,6 @@ class SmoothedKernel(FollowingKernel):
         return torch.cat([form(one, two).diagonal(dim1=-2, dim2=-1) for one, two in blocks], dim=-1)
 
     def extra_repr(self) -> str:
-        """The measure and the form of r."""
         name = "automatic" if self.measure is None else type(self.measure).__name__
         return f"r = ∫ k(x, u) k(u, y) ν(du), ν: {name}, {self.form()}"
 

@@ -46,21 +46,9 @@ for _kind in (ScaleKernel, AdditiveKernel, ProductKernel):
 class Node:
     """A kernel inside a larger one. Its parts are inspected once, so that it can be cached and folded again.
 
-    Attributes:
-        kernel: the kernel.
-        inputs: the columns of the original input to call the kernel with; ``None`` for all.
-        active_dims: which of ``inputs`` the kernel selects itself; ``None`` for all.
-        positions: the number of the part in each sum and product on the way from the root.
-        columns: the columns of the original input that reach ``kernel.forward``; ``None`` for all.
-        composite: ``ScaleKernel``, ``AdditiveKernel`` or ``ProductKernel``; ``None`` for a leaf.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> class Columns(Algebra[str]):
-        ...     def leaf(self, node):
-        ...         return str(node.kernel.active_dims.tolist())
-        >>> fold(RBFKernel(active_dims=(2,)), Columns())
-        '[2]'
+    It is called with the columns ``inputs`` of the original input, of which it selects ``active_dims`` itself, so that
+    ``columns`` reach its ``forward``; ``None`` stands for all. ``positions`` are the numbers of the part in each sum and
+    product on the way from the root; ``composite`` is ``ScaleKernel``, ``AdditiveKernel``, ``ProductKernel`` or ``None``.
     """
 
     def __init__(
@@ -74,14 +62,12 @@ class Node:
             self.columns = inputs.index_select(0, active_dims)
 
     @functools.cached_property
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> list[Node]:
         """The node below a scale, or the nodes below a sum or a product."""
-        if self.composite is None:
-            return ()
         if self.composite is ScaleKernel:
-            return (self.base(),)
-        parts = enumerate(self.kernel.kernels)
-        return tuple(Node(part, self.columns, part.active_dims, (*self.positions, i)) for i, part in parts)
+            return [self.base()]
+        parts = () if self.composite is None else enumerate(self.kernel.kernels)
+        return [Node(part, self.columns, part.active_dims, (*self.positions, i)) for i, part in parts]
 
     def base(self) -> Node:
         """The node of ``kernel.base_kernel`` under a scale."""
@@ -116,18 +102,7 @@ class Node:
 
 
 class Algebra(Generic[T]):
-    """The computation at each kind of node; ``None`` means "unknown", the default.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> class CountLeaves(Algebra[int]):
-        ...     def leaf(self, node):
-        ...         return 1
-        ...     def add(self, node, parts):
-        ...         return sum(parts)
-        >>> fold(RBFKernel() + RBFKernel() + RBFKernel(), CountLeaves())
-        3
-    """
+    """The computation at each kind of node; ``None`` means "unknown", the default."""
 
     def enter(self, node: Node) -> T | None:
         """Called before the parts; a value other than ``None`` is final, and the parts are not visited."""
@@ -165,17 +140,7 @@ def multiply(parts: Iterable[Tensor]) -> Tensor:
 
 
 def fold(kernel: Kernel, algebra: Algebra[T]) -> T | None:
-    """The value of ``algebra`` for ``kernel``, computed from its parts upwards.
-
-    Args:
-        kernel: any GPyTorch kernel.
-        algebra: what to compute at each node.
-
-    Returns:
-        The value at the root; ``None`` if it is unknown.
-
-    Raises:
-        TypeError: if ``kernel`` is not a kernel.
+    """The value of ``algebra`` for ``kernel``, computed from its parts upwards; ``None`` if it is unknown.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel, RBFKernel
@@ -225,9 +190,9 @@ def nodes_of(kernel: Kernel) -> Iterator[Node]:
         pending.extend(reversed(node.parts))
 
 
-def all_leaves(kernel: Kernel, predicate: Callable[[Kernel], bool]) -> bool:
-    """Whether ``predicate`` holds for every kernel that ``kernel`` is composed of."""
-    return all(predicate(node.kernel) for node in nodes_of(kernel) if node.composite is None)
+def leaves_of(kernel: Kernel) -> list[Kernel]:
+    """The kernels that ``kernel`` is composed of."""
+    return [node.kernel for node in nodes_of(kernel) if node.composite is None]
 
 
 FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
@@ -237,7 +202,7 @@ FEATURES: Registry[FeatureRule] = Registry("feature map")
 
 def has_explicit_features(kernel: Kernel) -> bool:
     """Whether ``kernel`` has :func:`~kernel_embed.kernels.explicit_features`, by its structure alone."""
-    return all_leaves(kernel, lambda leaf: FEATURES.find(leaf) is not None)
+    return all(FEATURES.find(leaf) is not None for leaf in leaves_of(kernel))
 
 
 def check_kernel(kernel: object) -> None:

@@ -49,11 +49,11 @@ from .structure import (
     Node,
     Registry,
     add,
-    all_leaves,
     batch_shape_of,
     check_columns,
     check_kernel,
     fold,
+    leaves_of,
     multiply,
 )
 
@@ -120,9 +120,6 @@ def sup_diagonal(
         x: data; used where no closed form exists.
         bound: a known bound, which is checked on the data, or a function that computes one.
         diagonal: the values k(x_i, x_i), if they are already computed.
-
-    Returns:
-        α² with its source.
 
     Raises:
         TypeError: if ``kernel`` is not a kernel, or ``bound`` not a number.
@@ -196,7 +193,6 @@ class _Supremum(Algebra[Tensor]):
         self.x = x
 
     def leaf(self, node: Node) -> Tensor | None:
-        """α² by the rule of the class."""
         kernel, rule = node.kernel, _rule(node.kernel)
         value = None if rule is None else rule(kernel, node.select_inputs(self.x))
         if value is None or bool(((value >= 0) & (value < math.inf)).all()):
@@ -210,15 +206,12 @@ class _Supremum(Algebra[Tensor]):
         return value
 
     def scale(self, node: Node, part: Tensor) -> Tensor:
-        """σ²α²."""
         return node.factor * part
 
     def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
-        """α₁² + α₂²."""
         return add(parts)
 
     def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
-        """α₁² α₂²."""
         return multiply(parts)
 
 
@@ -255,7 +248,7 @@ def _of_base(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _base_is_known(kernel: Kernel) -> bool:
-    return kernel.base_kernel is not None and all_leaves(kernel.base_kernel, lambda leaf: _rule(leaf) is not None)
+    return kernel.base_kernel is not None and all(_rule(leaf) is not None for leaf in leaves_of(kernel.base_kernel))
 
 
 for _kind in (PeriodicKernel, CosineKernel, PiecewisePolynomialKernel, SpectralMixtureKernel, RFFKernel):
