@@ -46,9 +46,9 @@ for _kind in (ScaleKernel, AdditiveKernel, ProductKernel):
 class Node:
     """A kernel inside a larger one. Its parts are inspected once, so that it can be cached and folded again.
 
-    It is called with the columns ``inputs`` of the original input, of which it selects ``active_dims`` itself, so that
+    It is called with the columns ``inputs`` of the original input and selects ``active_dims`` of them itself, so that
     ``columns`` reach its ``forward``; ``None`` stands for all. ``positions`` are the numbers of the part in each sum and
-    product on the way from the root; ``composite`` is ``ScaleKernel``, ``AdditiveKernel``, ``ProductKernel`` or ``None``.
+    product above it; ``composite`` is ``ScaleKernel``, ``AdditiveKernel``, ``ProductKernel``, or ``None`` for a leaf.
     """
 
     def __init__(

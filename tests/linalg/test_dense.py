@@ -20,7 +20,7 @@ from kernel_embed.linalg import (
     sandwich,
     single_precision,
 )
-from kernel_embed.linalg.products import inverse_from, mutual_product_
+from kernel_embed.linalg.factorization import inverse_from
 
 
 def positive(*shape: int) -> torch.Tensor:
@@ -217,7 +217,7 @@ def test_systems_give_the_diagonals_and_their_gradients(batch, weights, kind):
 
 
 def test_an_inverse_is_formed_in_blocks_for_several_threads(monkeypatch):
-    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("kernel_embed.linalg.factorization.SMALLEST_BLOCK", 4)
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)
     B = torch.randn(3, 10, 10, dtype=torch.float64)
     A = B @ B.mT + torch.eye(10, dtype=torch.float64)
@@ -228,17 +228,17 @@ def test_an_inverse_is_formed_in_blocks_for_several_threads(monkeypatch):
 
 
 def test_a_mutual_product_takes_the_place_of_one_factor(monkeypatch):
-    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("kernel_embed.linalg.factorization.SMALLEST_BLOCK", 4)
     C, M = (B + B.mT for B in torch.randn(2, 3, 10, 10, dtype=torch.float64))
     a, g = torch.randn(2, 3, 10, dtype=torch.float64)
     D, G = torch.diag_embed(a), torch.diag_embed(g)
     expected = C @ D @ M + M @ D @ C + C @ G @ C
-    torch.testing.assert_close(mutual_product_(C, M, a, g), expected)
+    torch.testing.assert_close(DenseForm.pull_back_(C, M, a, g), expected)
     torch.testing.assert_close(M, expected)
 
 
 def test_a_retained_graph_gives_the_gradient_twice_in_blocks(monkeypatch):
-    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("kernel_embed.linalg.factorization.SMALLEST_BLOCK", 4)
     Z, ridge = torch.randn(9, 3, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
     K = (Z @ Z.mT).requires_grad_()
     form = DistanceForm(targets())
