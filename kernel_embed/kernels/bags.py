@@ -105,19 +105,20 @@ class BagKernel(FollowingKernel):
         num_features: d, the columns of a point.
         active_dims: columns of the packed rows.
 
+    Raises:
+        TypeError: if ``num_features`` is not a whole number.
+        ValueError: if it is below 1.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> kernel = BagKernel(RBFKernel(), num_features=1)
-        >>> kernel.base_kernel.lengthscale = 1.0
-        >>> x = pack_bags([torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0]])])
-        >>> kernel(x).to_dense().detach()
-        tensor([[0.8033, 0.8033],
-                [0.8033, 1.0000]])
+        >>> x = pack_bags([torch.tensor([[0.0], [9.0]]), torch.tensor([[0.0]])])
+        >>> BagKernel(RBFKernel(), num_features=1)(x).to_dense()[0].tolist()
+        [0.5, 0.5]
     """
 
     def __init__(self, base_kernel: Kernel, num_features: int, active_dims: tuple[int, ...] | None = None) -> None:
         super().__init__(active_dims=active_dims)
-        self.base_kernel, self.num_features = base_kernel, num_features
+        self.base_kernel, self.num_features = base_kernel, check_count("num_features", num_features)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
@@ -160,14 +161,13 @@ class MMDKernel(BasedKernel):
         lengthscale_constraint: Interval | None = None,
     ) -> None:
         check_kernel(base_kernel)
-        check_count("num_features", num_features)
         super().__init__(
             batch_shape=base_kernel.batch_shape if batch_shape is None else batch_shape,
             active_dims=active_dims,
             lengthscale_prior=lengthscale_prior,
             lengthscale_constraint=lengthscale_constraint,
         )
-        self.base_kernel, self.num_features = base_kernel, num_features
+        self.base_kernel, self.num_features = base_kernel, check_count("num_features", num_features)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
@@ -210,11 +210,10 @@ def inner_products(kernel: Kernel, num_features: int, x1: Tensor, x2: Tensor, di
 
 def _unpack(x: Tensor, num_features: int) -> tuple[Tensor, Tensor]:
     """Points ``(*batch, t, size, d)`` and weights ``(*batch, t, size)``."""
-    check_count("num_features", num_features)
     if x.shape[-1] % (num_features + 1):
         raise ValueError(
-            f"Expected {num_features + 1} numbers for each point of a bag, its {num_features} features and its weight, "
-            f"got rows of {x.shape[-1]}. Build them with pack_bags."
+            f"Expected {num_features} features and a weight for each point of a bag, got rows of {x.shape[-1]}. "
+            "Build them with pack_bags."
         )
     parts = x.unflatten(-1, (-1, num_features + 1))
     return parts[..., :-1], parts[..., -1]

@@ -95,17 +95,11 @@ class LipschitzBound:
             node, scale = node.base(), scale * node.factor
         kernel = node.kernel
         if not isinstance(kernel, FeatureKernel) or kernel.base_kernel is not None:
-            raise TypeError(
-                f"Expected a linear kernel on a feature map, FeatureKernel(feature_map), got {type(kernel).__name__}. "
-                "Give a number, or None for the largest value over the data."
-            )
+            raise TypeError(f"Expected a linear kernel on a feature map, got {type(kernel).__name__}. Give a number.")
         layers = kernel.feature_map.modules()
         first = next((layer for layer in layers if isinstance(layer, nn.Linear | nn.Conv2d | nn.Unflatten)), None)
         if first is None or isinstance(first, nn.Conv2d):
-            raise TypeError(
-                f"The feature map {type(kernel.feature_map).__name__} takes no flat rows, so that its width is "
-                "unknown. Begin it with a torch.nn.Linear or torch.nn.Unflatten."
-            )
+            raise TypeError("The map's width is unknown. Begin it with torch.nn.Linear or Unflatten.")
         width = first.in_features if isinstance(first, nn.Linear) else math.prod(first.unflattened_size)
         with evaluation_mode(kernel.feature_map):
             at_zero = torch.linalg.vector_norm(kernel.feature_map(diagonal.new_zeros(1, width)))
@@ -142,7 +136,5 @@ def lipschitz(module: nn.Module) -> Tensor | float:
         return module.weight.abs().amax().clamp_min(1.0)
     if type(module) in LARGEST_SLOPE:
         return LARGEST_SLOPE[type(module)]
-    raise TypeError(
-        f"Expected layers whose Lipschitz constant is known, got {type(module).__name__}. "
-        "Give the bound as a number, or as a function of your own."
-    )
+    name = type(module).__name__
+    raise TypeError(f"Expected layers whose Lipschitz constant is known, got {name}. Give the bound as a number.")

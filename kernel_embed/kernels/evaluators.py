@@ -13,14 +13,13 @@ Every other kernel is evaluated as usual, and autograd differentiates the kernel
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .gram import evaluate_gram
 from .radial import CHECKED_NORM, LOST_SPACING, RadialProfile, half_squares, radial_of
@@ -174,36 +173,18 @@ class AutogradEvaluator:
             K = evaluate_gram(self._kernel, self._x, None)
             self._outputs = [K]
             if self._needs_sup:
-                value = sup_diagonal(self._kernel, self._x, self._bound, K.diagonal()).value
-                self._outputs.append(value)
+                self._outputs.append(sup_diagonal(self._kernel, self._x, self._bound, K.diagonal()).value)
         return Gram(K.detach().numpy(), 1.0, float(self._outputs[-1].detach()) if self._needs_sup else 0.0)
 
     def vjp(self, G: Array, sup_diagonal: float) -> Values:
-        cotangents = (torch.from_numpy(G), torch.tensor(sup_diagonal, dtype=torch.float64, device="cpu"))
-        pairs = [(a, b) for a, b in zip(self._outputs, cotangents, strict=False) if a.requires_grad]
+        K, *sup = self._outputs
+        with torch.enable_grad():  # as one number: derivatives of matrices would make torch import SymPy
+            q = torch.dot(K.reshape(-1), torch.from_numpy(G).reshape(-1)) + sum(sup_diagonal * value for value in sup)
+        if not q.requires_grad:
+            return {name: np.zeros(raw.numel()) for name, raw in self._parameters.items()}
         parameters = list(self._parameters.values())
-        gradients: tuple[Tensor | None, ...] = (None,) * len(parameters)
-        if pairs:
-            outputs, weights = zip(*pairs, strict=True)
-            gradients = torch.autograd.grad(_Pairing.apply(weights, *outputs), parameters, allow_unused=True)
-        return {
-            name: np.zeros(raw.numel()) if gradient is None else gradient.reshape(-1).numpy()
-            for (name, raw), gradient in zip(self._parameters.items(), gradients, strict=True)
-        }
-
-
-class _Pairing(torch.autograd.Function):
-    """A scalar with given derivatives; ``grad_outputs`` of matrices would make torch import SymPy."""
-
-    @staticmethod
-    def forward(ctx: Any, weights: tuple[Tensor, ...], *outputs: Tensor) -> Tensor:
-        ctx.weights = weights
-        return outputs[0].new_zeros(())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *ctx.weights
+        gradients = torch.autograd.grad(q, parameters, allow_unused=True, materialize_grads=True)
+        return {name: g.reshape(-1).numpy() for name, g in zip(self._parameters, gradients, strict=True)}
 
 
 def _array(value: Tensor) -> Array:

@@ -128,8 +128,9 @@ class _Features(Algebra[Function]):
 
 
 class _FrozenFeatures(_Features):
+    """Without checks of numbers of features: they are those of the training points."""
+
     def leaf(self, node: Node) -> Function | None:
-        """Without checks of numbers of features: they are those of the training points."""
         kernel, rule = node.kernel, cast(Any, FEATURES.find(node.kernel))
         if type(kernel) is not FeatureKernel or batch_shape_of(kernel):
             return node.on_columns(lambda x: rule(kernel, x, self.limit))

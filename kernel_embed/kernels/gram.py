@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from gpytorch import Module
@@ -24,7 +25,7 @@ from ..validation import all_finite, broadcast_shapes, check_finite, check_memor
 from .classes import FeatureKernel, check_dtype, check_width
 from .parameters import check_initialized
 from .radial import RadialProfile, radial_gram, radial_of, square_distances
-from .structure import Algebra, Node, Registry, batch_shape_of, check_columns, check_kernel, fold
+from .structure import FEATURES, Algebra, Node, Registry, batch_shape_of, check_columns, check_kernel, fold
 from .structure import add as sum_of
 from .structure import multiply as product_of
 
@@ -175,26 +176,18 @@ def _rational_quadratic(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor
     return radial.profile.value_and_slope(squares)[0]
 
 
-def _linear(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """Σ_j v_j x_j x'_j as in GPyTorch, but without its lazy product, which imports SymPy on first use."""
-    root = kernel.variance.sqrt()
-    z1 = x1 * root
-    K: Tensor = z1 @ (z1 if x2 is None else x2 * root).mT
-    return K
-
-
-def _constant(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """The constant c, without GPyTorch's lazy product."""
-    x2 = x1 if x2 is None else x2
-    batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2], kernel.constant.shape[:-1])
-    K: Tensor = kernel.constant.unsqueeze(-1).expand(*batch, x1.shape[-2], x2.shape[-2])
+def _of_rule(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """ZZᵀ of a class with explicit features, without GPyTorch's lazy product, which imports SymPy on first use."""
+    rule: Any = FEATURES.find(kernel)
+    Z = rule(kernel, x1, 1)
+    K: Tensor = Z @ (Z if x2 is None else rule(kernel, x2, 1)).mT
     return K
 
 
 GRAMS.register(FeatureKernel, _of_features)
 GRAMS.register(RQKernel, _rational_quadratic)
-GRAMS.register(ConstantKernel, _constant)
-GRAMS.register(LinearKernel, _linear)
+GRAMS.register(ConstantKernel, _of_rule)
+GRAMS.register(LinearKernel, _of_rule)
 
 
 def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:

@@ -28,8 +28,7 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
     r"""An ARD squared exponential kernel with a prior on its lengthscales, in the units of the data.
 
     With :math:`s_j` the range of feature j, every :math:`\log \ell_j` starts at :math:`\log(s_j \ell)` and has a
-    Gaussian prior around it, so that all features are equally relevant a priori. With a few hundred rows this prevents
-    overfitting to irrelevant features; the weight of the prior falls as 1/n.
+    Gaussian prior around it, so that all features are equally relevant a priori.
 
     Args:
         x: inputs of shape ``(n, d)``.
@@ -70,10 +69,7 @@ def feature_ranges(x: Tensor) -> Tensor:
 
 
 def median_distance(x: Tensor) -> Tensor:
-    """The median of the distances between different rows of ``x`` (``(n, d)``).
-
-    Pairs at distance zero are included. If the median is then zero, the median of the positive distances is used, or 1
-    if there are none.
+    """The median distance between rows of ``x``; of the positive distances if it is zero, and 1 if there are none.
 
     Args:
         x: points of shape ``(n, d)``.

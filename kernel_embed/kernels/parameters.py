@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import gpytorch
 import torch
@@ -43,12 +43,10 @@ class NamedParameter:
         self.name = name
 
     def get(self, module: gpytorch.Module) -> Tensor:
-        """The value."""
         value: Tensor = getattr(module, self.name)
         return value
 
     def set(self, module: gpytorch.Module, value: Tensor) -> None:
-        """Set the value."""
         setattr(module, self.name, value)
 
 
@@ -61,11 +59,7 @@ def register_positive(
     *,
     learn: bool = True,
 ) -> None:
-    """Register ``raw_<name>``, learned on a logarithmic scale by default, with a prior.
-
-    Its shape, dtype and device are those of the tensor ``like``, or the batch shape of the kernel ``like`` with the
-    dtype and device of its parameters.
-    """
+    """Register ``raw_<name>`` in the shape, dtype and device of ``like``, on a logarithmic scale by default."""
     if isinstance(like, Kernel):
         own = next(like.parameters(), None)
         shape = batch_shape_of(like)
@@ -103,14 +97,8 @@ class PositiveParameter:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    @overload
-    def __get__(self, module: None, owner: type) -> PositiveParameter: ...
-
-    @overload
-    def __get__(self, module: gpytorch.Module, owner: type) -> Tensor: ...
-
-    def __get__(self, module: gpytorch.Module | None, owner: type) -> Tensor | PositiveParameter:
-        return self if module is None else positive(module, self.name)
+    def __get__(self, module: gpytorch.Module | None, owner: type) -> Tensor:
+        return self if module is None else positive(module, self.name)  # type: ignore[return-value]
 
     def __set__(self, module: gpytorch.Module, value: float | Tensor) -> None:
         set_positive(module, self.name, value)
@@ -168,11 +156,7 @@ class Initialization:
         otherwise: other ways to initialize it, for error messages.
 
     Example:
-        >>> rule = Initialization(
-        ...     is_complete=lambda kernel: hasattr(kernel, "center"),
-        ...     complete=lambda kernel, x: setattr(kernel, "center", x.mean(0)),
-        ... )
-        >>> rule.otherwise
+        >>> Initialization(lambda k: hasattr(k, "center"), lambda k, x: setattr(k, "center", x.mean(0))).otherwise
         ''
     """
 
@@ -250,12 +234,13 @@ def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None
 
 def is_initialized(kernel: Kernel) -> bool:
     """Whether every part of ``kernel`` can be evaluated as it is."""
-    return next(_incomplete(kernel), None) is None
+    return not _incomplete(kernel)
 
 
 def check_initialized(kernel: Kernel) -> None:
     """Raise if a part of ``kernel`` is not initialized from data."""
-    for part, rule in reversed(list(_incomplete(kernel))):  # the innermost first, which causes the error
+    if incomplete := _incomplete(kernel):
+        part, rule = incomplete[-1]  # the innermost, which causes the error
         other = f", or {rule.otherwise}" if rule.otherwise else ""
         raise ValueError(
             f"{type(part).__name__} must be initialized from data before its first use. Call "
@@ -263,8 +248,6 @@ def check_initialized(kernel: Kernel) -> None:
         )
 
 
-def _incomplete(kernel: Kernel) -> Iterator[tuple[Kernel, Initialization]]:
-    for module in kernel.modules():
-        rule = INITIALIZATIONS.find(module)
-        if rule is not None and not rule.is_complete(module):
-            yield module, rule
+def _incomplete(kernel: Kernel) -> list[tuple[Kernel, Initialization]]:
+    rules = ((module, INITIALIZATIONS.find(module)) for module in kernel.modules())
+    return [(module, rule) for module, rule in rules if rule is not None and not rule.is_complete(module)]

@@ -115,7 +115,7 @@ class Radial:
         if self.factor is None:
             return x if self.lengthscale is None else x / self.lengthscale
         if x.shape[-1] != self.factor.shape[-2]:
-            raise ValueError(f"The kernel takes {self.factor.shape[-2]} features (num_dims), but x has {x.shape[-1]}.")
+            raise ValueError(f"The kernel was made for {self.factor.shape[-2]} features, but x has {x.shape[-1]}.")
         return x.to(torch.promote_types(x.dtype, self.factor.dtype)) @ self.factor
 
     def slope(self, v: Tensor) -> Tensor:

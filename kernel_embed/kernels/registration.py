@@ -179,9 +179,7 @@ def register(
     }
     for name, rule in own.items():
         if not (rule is None or callable(rule) or isinstance(rule, PlainProfile | Initialization)):
-            raise TypeError(
-                f"The rule {name}= of {kind.__name__} must be a function of the kernel, not {type(rule).__name__}."
-            )
+            raise TypeError(f"The rule {name}= must be a function of the kernel, not {type(rule).__name__}.")
     rules = {} if like is None else _rules_like(kind, like)
     # The rules of the class itself come before those of the other class.
     rules |= {name: (rule, None) for name, rule in own.items() if rule is not None}
@@ -198,17 +196,14 @@ def register(
 
 def _check_kind(kind: type[Kernel]) -> None:
     if not (isinstance(kind, type) and issubclass(kind, Kernel)):
-        got = kind.__name__ if isinstance(kind, type) else f"an object of type {type(kind).__name__}"
+        got = getattr(kind, "__name__", type(kind).__name__)
         raise TypeError(f"Expected a subclass of gpytorch.kernels.Kernel, got {got}. Give the class itself.")
 
 
 def _rules_like(kind: type[Kernel], like: type[Kernel]) -> dict[str, tuple[Any, Callable[[Kernel], bool] | None]]:
     _check_kind(like)
     if not issubclass(kind, like):
-        raise TypeError(
-            f"{kind.__name__} is not a subclass of {like.__name__}, whose rules read its attributes. Derive the class "
-            "from it, or give the rules one by one."
-        )
+        raise TypeError(f"{kind.__name__} is not a subclass of {like.__name__}. Give the rules one by one.")
     rules = {name: registry.rules[like] for name, registry in REGISTRIES.items() if like in registry.rules}
     if not rules:
         raise ValueError(f"{like.__name__} has no registered rules. Register that class first, or give profile=.")

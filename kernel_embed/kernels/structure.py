@@ -47,8 +47,8 @@ class Node:
     """A kernel inside a larger one. Its parts are inspected once, so that it can be cached and folded again.
 
     It is called with the columns ``inputs`` of the original input and selects ``active_dims`` of them itself, so that
-    ``columns`` reach its ``forward``; ``None`` stands for all. ``positions`` are the numbers of the part in each sum and
-    product above it; ``composite`` is ``ScaleKernel``, ``AdditiveKernel``, ``ProductKernel``, or ``None`` for a leaf.
+    ``columns`` reach its ``forward``; ``None`` stands for all. ``positions`` are its numbers in the sums and products
+    above it; ``composite`` is ``ScaleKernel``, ``AdditiveKernel``, ``ProductKernel``, or ``None`` for a leaf.
     """
 
     def __init__(

@@ -13,8 +13,7 @@ a number                     the number, checked on every batch                 
 ``MeanDiagonal``             the mean of k(x_i, x_i), as the paper's code for MNIST           no
 ===========================  ===============================================================  =======================
 
-The last three are in :mod:`kernel_embed.kernels.diagonal_bounds`. Two of them make r a penalty that is scaled like the
-paper's, but not the bound of Theorem 4. :class:`SupDiagonal` records which one was used.
+The last three are in :mod:`kernel_embed.kernels.diagonal_bounds`.
 """
 
 from __future__ import annotations
@@ -24,19 +23,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import gpytorch
 import torch
-from gpytorch.kernels import (
-    ConstantKernel,
-    CosineKernel,
-    Kernel,
-    MaternKernel,
-    PeriodicKernel,
-    PiecewisePolynomialKernel,
-    ProductStructureKernel,
-    RBFKernel,
-    RFFKernel,
-    SpectralMixtureKernel,
-)
+from gpytorch.kernels import Kernel, ProductStructureKernel
 from torch import Tensor
 
 from ..validation import broadcast_shapes, check_features, check_number
@@ -77,7 +66,7 @@ class SupDiagonal:
         is_bound: whether it bounds k(x, x) for every x, and not only at the data, or nowhere.
 
     Example:
-        >>> bound = sup_diagonal(RBFKernel(), torch.rand(5, 2))
+        >>> bound = sup_diagonal(gpytorch.kernels.RBFKernel(), torch.rand(5, 2))
         >>> bound.alpha.item(), bound.source
         (1.0, 'closed form')
     """
@@ -99,7 +88,7 @@ class DiagonalBound(Protocol):
 
     Example:
         >>> from kernel_embed.kernels import MeanDiagonal
-        >>> MeanDiagonal()(None, torch.tensor([3.0, 5.0]))       # one of the implementations
+        >>> MeanDiagonal()(None, torch.tensor([3.0, 5.0]))
         tensor(4.)
     """
 
@@ -127,12 +116,9 @@ def sup_diagonal(
             negative or not finite, or k(x, x) exceeds ``bound`` on the data (a ``DiagonalBoundError``).
 
     Example:
-        >>> from gpytorch.kernels import LinearKernel
-        >>> x = torch.randn(5, 2)
-        >>> sup_diagonal(RBFKernel() + RBFKernel(), x).value.item()
+        >>> from gpytorch.kernels import RBFKernel
+        >>> sup_diagonal(RBFKernel() + RBFKernel(), torch.randn(5, 2)).value.item()
         2.0
-        >>> sup_diagonal(LinearKernel(), x).source
-        'maximum over the data'
     """
     check_kernel(kernel)
     x = check_features(x)
@@ -145,10 +131,8 @@ def sup_diagonal(
     if bound is None:
         lowest = diagonal.detach().amin()
         if bool(lowest < 0):
-            raise ValueError(
-                f"{type(kernel).__name__} is not positive definite: k(x, x) = {lowest.item():.3g} at some x. "
-                "Correct the kernel."
-            )
+            name = type(kernel).__name__
+            raise ValueError(f"{name} is not positive definite: k(x, x) = {lowest.item():.3g} at some x. Correct it.")
         return SupDiagonal(diagonal.amax(dim=-1), "maximum over the data")
     if callable(bound):
         source = getattr(bound, "source", "given by a function")
@@ -251,9 +235,9 @@ def _base_is_known(kernel: Kernel) -> bool:
     return kernel.base_kernel is not None and all(_rule(leaf) is not None for leaf in leaves_of(kernel.base_kernel))
 
 
-for _kind in (PeriodicKernel, CosineKernel, PiecewisePolynomialKernel, SpectralMixtureKernel, RFFKernel):
-    SUPREMA.register(_kind, _constant_diagonal)
-for _kind in (RBFKernel, MaternKernel):
+for _name in ("PeriodicKernel", "CosineKernel", "PiecewisePolynomialKernel", "SpectralMixtureKernel", "RFFKernel"):
+    SUPREMA.register(getattr(gpytorch.kernels, _name), _constant_diagonal)
+for _kind in (gpytorch.kernels.RBFKernel, gpytorch.kernels.MaternKernel):
     SUPREMA.register(_kind, _one)
-SUPREMA.register(ConstantKernel, _of_constant)
+SUPREMA.register(gpytorch.kernels.ConstantKernel, _of_constant)
 SUPREMA.register(FeatureKernel, _of_base, when=_base_is_known)
