@@ -37,10 +37,7 @@ class NystromFeatures(torch.nn.Module):
         super().__init__()
         check_kernel(kernel)
         if len(batch_shape_of(kernel)) > 0:
-            raise ValueError(
-                f"Expected a kernel without batch shape, got {tuple(kernel.batch_shape)}. "
-                "Approximate each kernel of the batch alone."
-            )
+            raise ValueError(f"Expected a kernel without batch shape, got {tuple(kernel.batch_shape)}.")
         points = check_features(points, "points")
         self.kernel = frozen(kernel).eval()
         with torch.no_grad():

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 CHECKED_NORM = 1e5  # squared, in lengthscales: then the error exceeds 10⁵ rounding units of a kernel value of one
 LOST_SPACING = 1e-3  # of neighboring numbers of a dtype, in lengthscales: then points have lost too many digits
 PAIRS_PER_ROW = 16  # nearly equal points up to which they are subtracted one by one
-CACHED_ROWS, MOST_BLOCKS = 128, 8
-"""Rows of a block in a gradient that stay in the cache of one thread; blocks for several, which wait after each."""
+CACHED_ROWS, MOST_BLOCKS = 128, 8  # rows of a block that stay in the cache of one thread; blocks for several threads
 
 Factor = Tensor | float
 Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None", float]]

@@ -1,9 +1,8 @@
 r"""The smoothed kernel :math:`r(x, y) = \int k(x, u)\, k(u, y)\, \nu(du)`, eq. (4), and the measures ν.
 
 Draws of GP(0, k) lie outside the RKHS of k; draws of GP(0, r) lie inside it for any finite measure (appendix A.2). This
-is what a prior over mean embeddings needs. Lebesgue measure is not finite; it is the limit of ever wider Gaussians, and
-the paper uses its stationary r in the experiments. Closed forms are used where they exist; everywhere else ν is
-discrete, for which
+is what a prior over mean embeddings needs. Lebesgue measure, the limit of ever wider Gaussians, is not finite. Closed
+forms are used where they exist; everywhere else ν is discrete, for which
 
 .. math::  R = K_{xu} \operatorname{diag}(w) K_{ux} = \Phi \Phi^\top, \qquad \Phi = K_{xu} \operatorname{diag}(w)^{1/2},
 
@@ -32,12 +31,7 @@ NUM_ATOMS = 256
 
 
 class Measure(gpytorch.Module):
-    """A measure ν on the space of inputs.
-
-    Example:
-        >>> isinstance(LebesgueMeasure(), Measure)
-        True
-    """
+    """A measure ν on the space of inputs."""
 
 
 class LebesgueMeasure(Measure):
@@ -130,12 +124,8 @@ class DiscreteMeasure(Measure):
 
     @classmethod
     def from_sample(cls, x: Tensor, num_atoms: int = NUM_ATOMS) -> DiscreteMeasure:
-        """The empirical distribution of some rows of ``x``, evenly spaced in their order, repeated rows merged.
-
-        Rows are sorted first, so that their order does not matter: a test with a kernel that was learned under this
-        measure on a pooled sample is exact.
-        """
-        # sorted by the first column, those that agree there by the second, and so on
+        """The empirical distribution of some rows of ``x``, evenly spaced in their order, repeated rows merged."""
+        # Sorted, so that the order of rows does not matter: a test with a kernel learned under this measure is exact.
         different, repeats = x.detach().reshape(-1, x.shape[-1]).unique(dim=0, return_counts=True)
         rows = different.repeat_interleave(repeats, dim=0)
         count = min(num_atoms, len(rows))
@@ -165,13 +155,10 @@ class SmoothedKernel(FollowingKernel):
         TypeError: if ``base_kernel`` is not a kernel.
 
     Example:
-        >>> import gpytorch
-        >>> kernel = gpytorch.kernels.MaternKernel(nu=0.5).double()
+        >>> kernel = gpytorch.kernels.MaternKernel(nu=0.5)
         >>> kernel.lengthscale = 2.0
-        >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-        >>> SmoothedKernel(kernel)(x).to_dense().detach()         # (ℓ + |δ|) exp(−|δ|/ℓ)
-        tensor([[2.0000, 1.8196],
-                [1.8196, 2.0000]], dtype=torch.float64)
+        >>> SmoothedKernel(kernel)(torch.tensor([[0.0], [1.0]])).to_dense()[0].detach()  # (ℓ + |δ|) exp(−|δ|/ℓ)
+        tensor([2.0000, 1.8196])
     """
 
     def __init__(
@@ -203,6 +190,16 @@ class SmoothedKernel(FollowingKernel):
             return smoothed_form(self.base_kernel, width, unit=measure is not None and measure.unit)
         return None
 
+    def _form(self, width: int) -> Form:
+        named = self._closed_form(width)
+        if named is None:
+            names = ", ".join(dict.fromkeys(type(node.kernel).__name__ for node in nodes_of(self.base_kernel)))
+            raise ValueError(
+                f"r has no closed form under {self.measure or LebesgueMeasure()} for {names} on {width} columns. Give a "
+                "DiscreteMeasure, or leave measure=None and use .resolved(x), which takes one from the sample."
+            )
+        return named[1]
+
     def resolved(self, x: Tensor) -> SmoothedKernel:
         """This kernel where it can be evaluated, else one with a discrete measure taken from the sample ``x``.
 
@@ -210,19 +207,13 @@ class SmoothedKernel(FollowingKernel):
             ValueError: if r has no closed form under the measure, or ``x`` has other columns than the kernel takes.
         """
         columns = x if self.active_dims is None else x.index_select(-1, self.active_dims)
-        check_columns(self.base_kernel, columns.shape[-1])
-        if self.is_low_rank or self._closed_form(columns.shape[-1]):
-            return self
-        if self.measure is not None:
-            raise self._no_closed_form(columns.shape[-1])
-        return SmoothedKernel(self.base_kernel, DiscreteMeasure.from_sample(columns), self.active_dims)
-
-    def _no_closed_form(self, width: int) -> ValueError:
-        names = ", ".join(dict.fromkeys(type(node.kernel).__name__ for node in nodes_of(self.base_kernel)))
-        return ValueError(
-            f"r has no closed form under {self.measure or LebesgueMeasure()} for {names} on {width} columns. Pass a "
-            "DiscreteMeasure, or leave measure=None and use .resolved(x), which takes one from the sample."
-        )
+        width = columns.shape[-1]
+        check_columns(self.base_kernel, width)
+        if self.measure is None and self._closed_form(width) is None:
+            return SmoothedKernel(self.base_kernel, DiscreteMeasure.from_sample(columns), self.active_dims)
+        if not self.is_low_rank:
+            self._form(width)  # raises if there is none
+        return self
 
     @property
     def is_low_rank(self) -> bool:
@@ -238,22 +229,13 @@ class SmoothedKernel(FollowingKernel):
         if not isinstance(measure, DiscreteMeasure):
             raise ValueError(f"Only a DiscreteMeasure has finite features; {measure} has no finite features.")
         if measure.atoms.shape[-1] != x.shape[-1]:
-            raise ValueError(
-                f"Expected x with the {measure.atoms.shape[-1]} columns of the atoms, got {x.shape[-1]}. "
-                "Give x and the atoms the same columns."
-            )
+            raise ValueError(f"Expected x with the {measure.atoms.shape[-1]} columns of the atoms, got {x.shape[-1]}.")
         Phi: Tensor = gram(self.base_kernel, x, measure.atoms.to(x)) * measure.weights.to(x).sqrt()
         return Phi
 
     def gram(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """The matrix r(x1_i, x2_j) as a dense tensor; ``x2=None`` means ``x1``."""
         return gram(self, x1, x2)
-
-    def _form(self, width: int) -> Form:
-        named = self._closed_form(width)
-        if named is None:
-            raise self._no_closed_form(width)
-        return named[1]
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
