@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from ..linalg import whitening
@@ -120,15 +120,10 @@ class _Fourier(Algebra[Kernel]):
     def __init__(self, d: int, num_features: int, seed: int) -> None:
         self.d, self.num_features, self.seed = d, num_features, seed
 
-    def enter(self, node: Node) -> Kernel | None:
-        if has_explicit_features(node.kernel):
-            return node.kernel
-        if node.composite is ProductKernel:
-            raise _unsupported(node.kernel)
-        return None
-
     def leaf(self, node: Node) -> Kernel:
         kernel = node.kernel
+        if has_explicit_features(kernel):
+            return kernel
         seed = self.seed + 7 * sum(node.positions)  # different frequencies for each part of a sum
         spectrum = SPECTRA.find(kernel)
         if spectrum is not None:
@@ -141,14 +136,23 @@ class _Fourier(Algebra[Kernel]):
         raise _unsupported(kernel)
 
     def scale(self, node: Node, part: Kernel) -> Kernel:
+        if has_explicit_features(node.kernel):
+            return node.kernel
         scaled = ScaleKernel(part, active_dims=node.active_dims).to(node.kernel.raw_outputscale)
         scaled.initialize(outputscale=node.factor.detach())
         return scaled
 
     def add(self, node: Node, parts: Sequence[Kernel]) -> Kernel:
+        if has_explicit_features(node.kernel):
+            return node.kernel
         total = AdditiveKernel(*parts)
         total.active_dims = node.active_dims
         return total
+
+    def multiply(self, node: Node, parts: Sequence[Kernel]) -> Kernel:
+        if has_explicit_features(node.kernel):
+            return node.kernel
+        raise _unsupported(node.kernel)
 
 
 def _unsupported(kernel: Kernel) -> TypeError:

@@ -235,19 +235,13 @@ def check_dtype(own: Iterable[Tensor], x: Tensor, what: str) -> None:
     """Raise if a tensor has another dtype than ``x``."""
     other = next((tensor.dtype for tensor in own if tensor.dtype != x.dtype), None)
     if other is not None:
-        raise TypeError(
-            f"Expected the {what} in the dtype of x, {x.dtype}, got {other}. "
-            "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
-        )
+        raise TypeError(f"Expected the {what} in the dtype of x, {x.dtype}, got {other}. Use embedding.to(x.dtype).")
 
 
 def check_width(z: Tensor, expected: int) -> None:
     """Raise unless there are ``expected`` features."""
     if z.shape[-1] != expected:
-        raise ValueError(
-            f"The feature map returned {z.shape[-1]} features, but {expected} for the training data. "
-            "A feature map must return the same number of features for every set of points."
-        )
+        raise ValueError(f"The feature map returned {z.shape[-1]} features, but {expected} for the training data.")
 
 
 @contextlib.contextmanager

@@ -63,10 +63,7 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     check_kernel(kernel)
     x1, x2 = check_points(x1, "x1", kernel), None if x2 is None else check_points(x2, "x2", kernel)
     if x2 is not None and x2.shape[-1] != x1.shape[-1]:
-        raise ValueError(
-            f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns. "
-            "Give both the same columns."
-        )
+        raise ValueError(f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns.")
     if x1.shape[-1] == 0:
         raise ValueError(f"Expected at least one column in x1, got shape {tuple(x1.shape)}. Give features.")
     check_columns(kernel, x1.shape[-1])
@@ -233,8 +230,7 @@ def finite_values(K: Tensor, kernel: Kernel) -> Tensor:
     """``K``, or an error if it is not finite."""
     if not all_finite(K):
         raise NanError(
-            f"Expected finite kernel values, got NaN or infinite ones from {type(kernel).__name__}. Rescale x, or look "
-            "at the hyperparameters of the kernel."
+            f"Expected finite kernel values, got NaN or infinite ones from {type(kernel).__name__}. Rescale x."
         )
     return K
 

@@ -101,10 +101,7 @@ def median_distance(x: Tensor) -> Tensor:
 def _in_range(median: Tensor) -> Tensor:
     if 0 < median < torch.inf:
         return median
-    raise ValueError(
-        f"The median distance leaves the range of {median.dtype}: {median.item():g}. Standardize x, or use float64 for "
-        "x and the kernel."
-    )
+    raise ValueError(f"The median distance leaves the range of {median.dtype}: {median.item():g}. Standardize x.")
 
 
 def scan_span(x: Tensor) -> tuple[float, float]:
@@ -144,10 +141,7 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
     check_columns(kernel, x.shape[-1])
     parts = list(_lengthscales(kernel, x))
     if not parts:
-        raise ValueError(
-            f"Expected a kernel with a lengthscale, got {type(kernel).__name__} without one. "
-            "The median heuristic can set nothing else; learn the kernel with kernel_embed.fit instead."
-        )
+        raise ValueError(f"Expected a kernel with a lengthscale, got {type(kernel).__name__}. Learn it with fit.")
     for part, columns in parts:
         median = _in_range(median_distance(columns).to(part.raw_lengthscale))
         part.lengthscale = median.expand_as(part.raw_lengthscale)

@@ -248,10 +248,7 @@ def half_squares(
     norms1, norms2 = (z.square().sum(-1, keepdim=True).mul_(0.5) for z in (z1, other))
     largest = max(float(norms1.max()), float(norms2.max()))
     if not math.isfinite(largest):
-        raise NanError(
-            "Some points are too many lengthscales apart, or a lengthscale is not a number, so that squared distances "
-            "are not finite. Rescale x, remove the outliers, or use a longer lengthscale."
-        )
+        raise NanError("Some points are too many lengthscales apart. Rescale x, or use a longer lengthscale.")
     if 2.0 * largest > CHECKED_NORM:
         halves = _distances(z1, other).square_().mul_(-0.5)
         return halves if shift is None else halves.add_(shift[..., None, None]), True

@@ -113,7 +113,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "spectrum": SPECTRA,
     "initialize": INITIALIZATIONS,
 }
-"""Registries by the argument of :func:`register`; the composition of a kernel can only be set with ``like``."""
+"""Registries in the order of the arguments of :func:`register`; the composition can only be set with ``like``."""
 
 
 def register(
@@ -167,29 +167,19 @@ def register(
         'closed form'
     """
     _check_kind(kind)
-    own: dict[str, Any] = {
-        "profile": profile,
-        "gram": gram,
-        "features": features,
-        "supremum": supremum,
-        "terms": terms,
-        "smoothing": smoothing,
-        "spectrum": spectrum,
-        "initialize": initialize,
-    }
+    given: tuple[Any, ...] = (None, profile, gram, features, supremum, terms, smoothing, spectrum, initialize)
+    own = {name: rule for name, rule in zip(REGISTRIES, given, strict=True) if rule is not None}
     for name, rule in own.items():
-        if not (rule is None or callable(rule) or isinstance(rule, PlainProfile | Initialization)):
-            raise TypeError(f"The rule {name}= must be a function of the kernel, not {type(rule).__name__}.")
+        if not (callable(rule) or isinstance(rule, PlainProfile | Initialization)):
+            raise TypeError(f"The rule {name}= of {kind.__name__} must be a function, not {type(rule).__name__}.")
     rules = {} if like is None else _rules_like(kind, like)
     # The rules of the class itself come before those of the other class.
-    rules |= {name: (rule, None) for name, rule in own.items() if rule is not None}
+    rules |= {name: (rule, None) for name, rule in own.items()}
     if not rules:
         raise ValueError(f"No rule for {kind.__name__}. Give at least one, such as like= or profile=.")
     for name, (rule, _) in rules.items():
         if not replace and REGISTRIES[name].rules.get(kind, (rule,))[0] != rule:
-            raise ValueError(
-                f"{kind.__name__} already has a registered {REGISTRIES[name].name}. Use replace=True to replace it."
-            )
+            raise ValueError(f"{kind.__name__} already has a registered {REGISTRIES[name].name}. Use replace=True.")
     for name, (rule, when) in rules.items():
         REGISTRIES[name].register(kind, rule, when=when)
 

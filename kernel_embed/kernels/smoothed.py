@@ -195,8 +195,8 @@ class SmoothedKernel(FollowingKernel):
         if named is None:
             names = ", ".join(dict.fromkeys(type(node.kernel).__name__ for node in nodes_of(self.base_kernel)))
             raise ValueError(
-                f"r has no closed form under {self.measure or LebesgueMeasure()} for {names} on {width} columns. Give a "
-                "DiscreteMeasure, or leave measure=None and use .resolved(x), which takes one from the sample."
+                f"r has no closed form under {self.measure or LebesgueMeasure()} for {names} on {width} columns. "
+                "Give a DiscreteMeasure, or leave measure=None and use .resolved(x), which takes one from the sample."
             )
         return named[1]
 

@@ -104,10 +104,6 @@ class Node:
 class Algebra(Generic[T]):
     """The computation at each kind of node; ``None`` means "unknown", the default."""
 
-    def enter(self, node: Node) -> T | None:
-        """Called before the parts; a value other than ``None`` is final, and the parts are not visited."""
-        return None
-
     def leaf(self, node: Node) -> T | None:
         """The value of a kernel that is not composed."""
         return None
@@ -163,9 +159,6 @@ def root_of(kernel: Kernel) -> Node:
 
 def visit(node: Node, algebra: Algebra[T]) -> T | None:
     """As :func:`fold`, from a node downwards."""
-    value = algebra.enter(node)
-    if value is not None:
-        return value
     if node.composite is None:
         return algebra.leaf(node)
     parts = []
@@ -216,17 +209,12 @@ def check_columns(kernel: Kernel, width: int) -> None:
     """Raise if a part of ``kernel`` expects another number of features than it gets from ``width`` columns."""
     for node in nodes_of(kernel):
         name, available = type(node.kernel).__name__, width if node.inputs is None else len(node.inputs)
-        if node.active_dims is not None and int(node.active_dims.max()) >= available:
-            raise ValueError(
-                f"active_dims of {name} needs x with at least {int(node.active_dims.max()) + 1} features, got "
-                f"{available}. Choose columns that exist."
-            )
+        needed = 0 if node.active_dims is None else int(node.active_dims.max()) + 1
+        if needed > available:
+            raise ValueError(f"active_dims of {name} needs x with at least {needed} features, got {available}.")
         columns, expected = node.width(width), node.kernel.ard_num_dims
         if expected is not None and expected != columns:
-            raise ValueError(
-                f"Expected {expected} features (ard_num_dims of {name}), got x with {columns}. Build the kernel with "
-                f"ard_num_dims={columns}, or choose columns with active_dims."
-            )
+            raise ValueError(f"Expected {expected} features (ard_num_dims of {name}), got x with {columns}.")
 
 
 def batch_shape_of(kernel: Kernel) -> torch.Size:

@@ -143,8 +143,7 @@ def sup_diagonal(
     highest = diagonal.detach().amax().item()
     if highest > bound * (1.0 + 1e-6):
         raise DiagonalBoundError(
-            f"Expected k(x, x) ≤ {bound:g}, the given bound, got {highest:.6g} on the data. Give a bound that "
-            "holds for the hyperparameters in use, or None for the largest value over the data."
+            f"Expected k(x, x) ≤ {bound:g}, as given, got {highest:.6g} on the data. Give another bound."
         )
     return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given", True)
 
@@ -183,10 +182,8 @@ class _Supremum(Algebra[Tensor]):
             return value
         # Learning turns back from hyperparameters that are not finite by itself.
         if bool((value < 0).any()) or all(bool(p.isfinite().all()) for p in kernel.parameters()):
-            raise ValueError(
-                f"The registered supremum of {type(kernel).__name__} must be finite and not negative, but it is "
-                f"{value.detach().flatten().tolist()}. Correct the rule supremum= of kernel_embed.register."
-            )
+            name, got = type(kernel).__name__, value.detach().flatten().tolist()
+            raise ValueError(f"The registered supremum of {name} must be finite and not negative, but it is {got}.")
         return value
 
     def scale(self, node: Node, part: Tensor) -> Tensor:

@@ -36,9 +36,9 @@ def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, 
     if finite and not (info.any() if info.dim() else info):
         return factor, None
     if not (finite and torch.isfinite(A).all()):
+        bad = int((~torch.isfinite(A)).sum())
         raise NanError(
-            f"Expected a finite kernel matrix, got {int((~torch.isfinite(A)).sum())} values that are not finite "
-            f"among {A.numel()}. Look for hyperparameters that overflowed, or features on very different scales."
+            f"Expected a finite kernel matrix, got {bad} values of {A.numel()} that are not: check hyperparameters."
         )
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     size, smallest = diagonal.abs().mean(-1), noise.min().item()

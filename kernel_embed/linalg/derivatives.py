@@ -43,12 +43,6 @@ def through(
     return [next(gradients) if copy.requires_grad else None for copy in copies]
 
 
-def regularized_inverse(K: Tensor, noise: Tensor) -> Tensor:
-    """A⁻¹ = (K + diag(noise))⁻¹, differentiable any number of times."""
-    A = 0.5 * (K + K.mT) + torch.diag_embed(noise.expand(K.shape[:-1]))
-    return torch.cholesky_inverse(torch.linalg.cholesky(A))
-
-
 def with_gradient(
     at: Tensor, value: float, gradient: Tensor, formula: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:

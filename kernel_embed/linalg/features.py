@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..validation import broadcast_shapes
 from .dense import DenseSystem, factorize
-from .derivatives import regularized_inverse, through
+from .derivatives import through
 from .factorization import Blocks
 from .forms import QuadraticForm
 from .precision import require_finite
@@ -164,7 +164,8 @@ def _is_differentiated(shards: Shards) -> bool:
 
 def _core_inverse(Z: Tensor, ridge: Tensor) -> Tensor:
     """M⁻¹ = (ZᵀZ + ηI)⁻¹, differentiable any number of times."""
-    return regularized_inverse(Z.mT @ Z, ridge.unsqueeze(-1))
+    M = Z.mT @ Z + torch.diag_embed(ridge.unsqueeze(-1).expand(*ridge.shape, Z.shape[-1]))
+    return torch.cholesky_inverse(torch.linalg.cholesky(M))
 
 
 class _FeatureCoefficients(torch.autograd.Function):

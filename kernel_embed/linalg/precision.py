@@ -73,8 +73,5 @@ def whitening(K: Tensor) -> Tensor:
 def require_finite(Z: Tensor) -> None:
     """Raise if features are not finite, as a factorization would, so that a line search steps back."""
     if not all_finite(Z):
-        bad = ~torch.isfinite(Z.detach())
-        raise NanError(
-            f"Expected finite features, got {int(bad.sum())} values that are not finite among {bad.numel()}. The "
-            "weights of the feature map may have overflowed; use a smaller learning rate."
-        )
+        bad = int((~torch.isfinite(Z.detach())).sum())
+        raise NanError(f"Expected finite features, got {bad} of {Z.numel()} that are not: check the feature map.")
