@@ -94,7 +94,6 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     @noise.setter
     def noise(self, value: float | Tensor) -> None:
-        """Set σ²."""
         set_positive(self, "noise", value)
 
     @property

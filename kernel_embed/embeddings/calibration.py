@@ -166,7 +166,6 @@ class CalibratedMulticlass(MulticlassPredictor):
 
     @property
     def num_classes(self) -> int:
-        """m."""
         return self.conditioned.num_classes
 
     def mean(self, x: Tensor) -> Tensor:

@@ -75,7 +75,6 @@ class KernelEmbedding(Module):
         return batch_shape_of(self.kernel)
 
     def check_single(self) -> None:
-        """Raise if the kernel has a batch shape."""
         if len(self.batch_shape) > 0:
             batch = tuple(self.batch_shape)
             raise ValueError(f"Expected an embedding without batch shape, got batch shape {batch}. Take one kernel.")
@@ -87,7 +86,6 @@ class KernelEmbedding(Module):
         return x
 
     def forward(self, *inputs: object, **options: object) -> object:
-        """Say what to call instead."""
         raise TypeError(
             f"{type(self).__name__} is not a function of x. Call embedding.condition(x, y).probabilities(x_new), or "
             "objective(embedding, x, y)."

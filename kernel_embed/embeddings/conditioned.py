@@ -229,12 +229,10 @@ class Expansion(LinearPredictor):
 
     @property
     def representation(self) -> Representation:
-        """k(x, x_i), a function of new points."""
         return Representation(self.embedding.kernel, self.points)
 
     @property
     def coefficients(self) -> Tensor:
-        """V, ``(s, m)``."""
         return self._coefficients
 
 

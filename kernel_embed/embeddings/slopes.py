@@ -73,7 +73,6 @@ class _RadialSlope(torch.autograd.Function):
     def forward(
         ctx: Any, z1: Tensor, z: Tensor, own: Tensor | None, profile: RadialProfile, counts: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Block by block."""
         total = z.shape[-2] if counts is None else float(counts.sum())
         own_count = 0.0 if own is None else (1.0 if counts is None else counts[own])
         padded = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
@@ -103,7 +102,6 @@ class _RadialSlope(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, h: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """From g and h to the points and the sample."""
         z1, z, own, counts, m, weights, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():
             formula = functools.partial(_plain_slope, own, ctx.profile, counts, m.detach(), ctx.total)
@@ -140,7 +138,6 @@ class _RadialSlope(torch.autograd.Function):
 
 
 def _inner_differences(h: Tensor, z1: Tensor, z2: Tensor) -> Tensor:
-    """h_iᵀ(z1_i − z2_j), by differences."""
     columns = zip(h.unbind(-1), z1.unbind(-1), z2.unbind(-1), strict=True)
     return sum((g.unsqueeze(-1) * (a.unsqueeze(-1) - b.unsqueeze(-2)) for g, a, b in columns), start=h.new_zeros(()))
 
@@ -211,14 +208,12 @@ class _Rules(Algebra[Expansion]):
         self.x1, self.x2, self.mask = x1, x2, mask
 
     def leaf(self, node: Node) -> Expansion | None:
-        """A radial kernel by its profile."""
         radial = radial_of(node.kernel)
         if radial is None:
             return None
         return self._on_all_columns(_by_profile(radial, node.select(self.x1), node.select(self.x2)), node.columns)
 
     def unknown(self, node: Node) -> Expansion:
-        """Any other kernel by autograd."""
         x1, x2 = node.select_inputs(self.x1), node.select_inputs(self.x2)
         return self._on_all_columns(_by_autograd(node.kernel, x1, x2, self.mask), node.inputs)
 

@@ -148,7 +148,6 @@ class SquaredDistancePosterior:
 
 
 def _form(A: Tensor, v: Tensor) -> Tensor:
-    """vᵀAv."""
     return (v * (A @ v.unsqueeze(-1)).squeeze(-1)).sum(-1)
 
 

@@ -78,15 +78,12 @@ def attach(embedding: Any, x: Tensor, y: Tensor | None, weights: Tensor | None =
 class Objective(abc.ABC, Generic[B_contra]):
     """A scalar loss of an embedding and data; lower is better.
 
-    ``objective(embedding, x, y)`` is differentiable in the parameters of the embedding. ``a + b``, ``a - b``, ``c * a``
-    and ``a / c`` are objectives, and all terms of a sum share one factorization.
-
-    A subclass implements :meth:`evaluate` with torch operations, which autograd differentiates, or lists ``inputs``
-    and implements :meth:`value_and_gradient`, which is faster for a few hundred rows.
+    It is differentiable in the parameters of the embedding. ``a + b``, ``a - b``, ``c * a`` and ``a / c`` are
+    objectives, and all terms of a sum share one factorization. A subclass implements :meth:`evaluate`, or lists
+    ``inputs`` and implements :meth:`value_and_gradient`, which is faster for a few hundred rows.
 
     Raises:
         TypeError: when called, if ``evaluate`` returns no tensor.
-        ValueError: when called, if it returns one value for each row instead of one for all.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -113,7 +110,6 @@ class Objective(abc.ABC, Generic[B_contra]):
     """The quantities that :meth:`value_and_gradient` takes, by their names in ``QUANTITIES``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Raise for unknown names in ``inputs``."""
         super().__init_subclass__(**options)
         names = cls.inputs
         if isinstance(names, property | functools.cached_property):
@@ -130,11 +126,10 @@ class Objective(abc.ABC, Generic[B_contra]):
         weights: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """The loss: a scalar, or one value for each element of the batch shape; as ``embedding.attach``, but a loss.
+        """The loss: a scalar, or one value for each element of the batch shape, for the data of ``embedding.attach``.
 
         Raises:
-            TypeError: if the objective's own ``evaluate`` returns no tensor.
-            ValueError: if it returns one value for each row instead of one for all.
+            ValueError: if a user's ``evaluate`` returns one value for each row instead of one for all.
         """
         return check_value(self, self.evaluate(attach(embedding, x, y, weights, groups)), embedding)
 
@@ -255,7 +250,6 @@ class Sum(Objective[B_contra]):
 class _Value(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, objective: Any, data: Targets, *inputs: Tensor) -> Tensor:
-        """q."""
         value, gradients = objective.value_and_gradient(data, *(value.detach() for value in inputs))
         ctx.objective, ctx.data = objective, data
         ctx.save_for_backward(*gradients, *inputs)
@@ -263,7 +257,6 @@ class _Value(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        """g ∂q/∂input, for each input."""
         half = len(ctx.saved_tensors) // 2
         gradients, inputs = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
         if torch.is_grad_enabled():

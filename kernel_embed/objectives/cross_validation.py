@@ -24,8 +24,7 @@ check_seed = functools.partial(check_count, "seed", least=0, most=2**64 - 1)
 class CrossValidationRisk(Objective[ConditionedEmbedding]):
     """The mean squared distance in H_l between held-out targets and their embedding, over k folds.
 
-    For a :class:`~kernel_embed.MulticlassEmbedding` H_l is ℝᵐ and the distance is ‖y − f(x)‖². Other embeddings need
-    a ``target_kernel``, which ``fit`` does not learn: scores under different target kernels cannot be compared.
+    For class labels it is ‖y − f(x)‖². Other embeddings need a ``target_kernel``, which ``fit`` does not learn.
 
     Args:
         num_folds: k; each fold is predicted by the embedding of the others, with ridge n_T λ for n_T training rows.
@@ -33,14 +32,11 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         seed: of the permutation that makes the folds.
 
     Raises:
-        TypeError: if ``num_folds`` or ``seed`` is not a whole number.
         ValueError: if ``num_folds`` is below 2.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, embedding = torch.tensor([[0.0], [9.0]]), ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2)
-        >>> round(CrossValidationRisk(num_folds=2)(embedding, x, torch.tensor([0, 1])).item(), 4)
-        1.0
+        >>> CrossValidationRisk(num_folds=5)
+        CrossValidationRisk(num_folds=5, norm_penalty=False, seed=0)
     """
 
     def __init__(self, num_folds: int = 10, norm_penalty: bool = False, seed: int = 0) -> None:
@@ -92,14 +88,11 @@ class BatchValidationRisk(ClippedRisk):
         below: the loss below ε, ``"flat"`` or ``"linear"``.
 
     Raises:
-        TypeError: if ``validation_fraction`` is not a number, or ``seed`` not a whole number.
         ValueError: if ``validation_fraction`` is not between 0 and 1.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, embedding = torch.tensor([[0.0], [9.0]]), ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2)
-        >>> round(BatchValidationRisk(epsilon=1e-3)(embedding, x, torch.tensor([0, 1])).item(), 2)      # −log 1e-3
-        6.91
+        >>> BatchValidationRisk(validation_fraction=0.3)
+        BatchValidationRisk(validation_fraction=0.3, seed=0, epsilon=1e-15)
     """
 
     def __init__(

@@ -11,8 +11,7 @@ For m losses in [0, 1] of a function chosen without their rows, with mean :math:
         \frac{\operatorname{KL}(Q \Vert P) + \log \frac{2 \sqrt m}\delta}{m} \quad\text{for all } Q
                                                                                           & \text{(PAC-Bayes-kl)}
 
-(Maurer and Pontil 2009; Maurer 2004). The smaller of the first two, at δ/2 each, is a bound too. In the third P is
-fixed without the rows, and R is the risk of a function drawn from Q.
+(Maurer and Pontil 2009; Maurer 2004). In the third P is fixed without the rows, and a function drawn from Q has risk R.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ with weights that minimize the out-of-sample cross-entropy of the members,
 .. math::  \min_{\omega \ge 0,\, b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(x_i) +
            \frac{\kappa K}{2n} \lVert \omega - \tfrac1K \mathbf 1 \rVert^2 + \frac{1}{2n} \lVert b \rVert^2 .
 
-The second term pulls towards the geometric mean of the members, with the weight of about one observation. Weights may
-add up to more than one: members with independent errors are together more informative than any one of them.
+The second term pulls towards the geometric mean of the members, with the weight of about one observation.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class LogarithmicPool:
         offset: b, ``(m,)``.
 
     Example:
-        >>> pool = LogarithmicPool(torch.tensor([1.0, 0.0]), torch.zeros(2))
-        >>> pool.log_probabilities(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]]).log()).exp()
+        >>> LogarithmicPool(torch.ones(1), torch.zeros(2)).log_probabilities(torch.tensor([[[0.9, 0.1]]]).log()).exp()
         tensor([[0.9000, 0.1000]])
     """
 

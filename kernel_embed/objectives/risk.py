@@ -38,7 +38,6 @@ class ClassObjective(Objective[ConditionedMulticlass]):
     """An objective for class labels only."""
 
     def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
-        """The loss of a multiclass embedding with its data."""
         require_classes(self, attached)
         return super().evaluate(attached)
 
@@ -105,10 +104,8 @@ class LeaveOneOutRisk(ClippedRisk):
         below: the loss below ε, ``"flat"`` or ``"linear"``.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, embedding = torch.zeros(2, 1), ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> round(LeaveOneOutRisk()(embedding, x, torch.tensor([0, 1])).item(), 2)      # −log 1e-3
-        6.91
+        >>> LeaveOneOutRisk(below="linear")
+        LeaveOneOutRisk(epsilon=0.001, below='linear')
     """
 
     inputs = ("leave_one_out",)
@@ -173,7 +170,6 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
     inputs = ("squared_norm", "sup_diagonal")
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
-        """τ·r."""
         return self.differentiable(attached, (squared_norm(attached), attached.sup_diagonal.value.to(attached.x)))
 
     def is_direct(self, embedding: Any) -> bool:

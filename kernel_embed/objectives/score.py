@@ -36,21 +36,18 @@ MEMORY_REMEDY = "Score one real target, whose matrix is never formed, or learn f
 class LeaveOneOutScore(Objective[ConditionedEmbedding]):
     """(1/n) Σ S_i, the mean score of each row's predictive distribution by the embedding without that row.
 
-    The value has the units of the target kernel: those of y for the CRPS. Rows with weights count with them.
-
     Args:
         target_kernel: l. ``None`` takes the target kernel of the embedding or, if there is none, the kernel of
             distances −½‖y − y′‖: the CRPS for real targets, the energy score for vectors. Its parameters are fixed.
         centered: whether L is centered, so that missing mass goes to the marginal distribution of the targets.
-            ``None`` centers except for class labels, whose decision probabilities (5) leave it missing.
+            ``None`` centers except for class labels.
 
     Raises:
         TypeError: if ``target_kernel`` is neither ``None`` nor a kernel.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> x, embedding = torch.tensor([[0.0], [9.0]]), ConditionalEmbedding(RBFKernel())
-        >>> round(LeaveOneOutScore()(embedding, x, torch.tensor([0.0, 1.0])).item(), 3)
+        >>> LeaveOneOutScore()(ConditionalEmbedding(RBFKernel()), torch.tensor([[0.0], [9.0]]), torch.eye(2)[0]).item()
         0.25
     """
 
@@ -64,7 +61,6 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
     inputs = ("scores",)
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
-        """(1/n) Σ S_i."""
         return attached.weighted_mean(leave_one_out_scores(attached, self.target_kernel, self.centered))
 
     def is_direct(self, embedding: Any) -> bool:
@@ -73,7 +69,6 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         return plain and self.target_kernel is None and self.centered is not False
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
-        """(1/n) Σ S_i."""
         (S,) = inputs
         return (data.share * S).sum(-1), (data.share * data.xp.ones_like(S),)
 
@@ -93,8 +88,8 @@ def leave_one_out_scores(
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
-        >>> x = torch.tensor([[0.0], [9.0]])
-        >>> leave_one_out_scores(ConditionalEmbedding(RBFKernel()).condition(x, torch.tensor([0.0, 1.0])))
+        >>> embedding, x = ConditionalEmbedding(RBFKernel()), torch.tensor([[0.0], [9.0]])
+        >>> leave_one_out_scores(embedding.condition(x, torch.tensor([0.0, 1.0])))
         tensor([0.2500, 0.2500])
     """
     kernel = attached.embedding.target_kernel if target_kernel is None else target_kernel

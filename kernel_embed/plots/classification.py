@@ -126,7 +126,7 @@ def plot_probability_map(
 def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes | None = None) -> Axes:
     """Plot the accuracy of predicted labels for each tenth of their probability, with a histogram of the latter.
 
-    Each point has its 90 % interval (Wilson's). Tenths with fewer than ten predictions are joined with the next one.
+    Points have their 90 % interval (Wilson's). Tenths with fewer than ten predictions are joined with the next one.
 
     Args:
         confidence: the probability of each predicted label, ``(n,)``.
@@ -138,8 +138,7 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
 
     Example:
         >>> from kernel_embed import plots
-        >>> confidence = np.linspace(0.5, 1.0, 100)
-        >>> ax = plot_reliability(confidence, confidence > 0.7, ax=plots.free_figure(4, 3).subplots())
+        >>> ax = plot_reliability(np.full(100, 0.7), np.arange(100) < 75, ax=plots.free_figure(4, 3).subplots())
     """
     confidence, right = arrays(confidence=confidence, correct=np.asarray(correct, dtype=bool))
     if not ((confidence >= 0) & (confidence <= 1)).all():

@@ -30,8 +30,7 @@ def plot_learning_curve(history: Sequence[Mapping[str, float]], *, ax: Axes | No
 
     Example:
         >>> from kernel_embed import plots
-        >>> history = [{"start": 0.0, "value": 1.0 / step} for step in range(1, 6)]
-        >>> ax = plots.plot_learning_curve(history, ax=plots.free_figure(4, 3).subplots())
+        >>> ax = plot_learning_curve([{"value": 2.0}, {"value": 1.0}], ax=plots.free_figure(4, 3).subplots())
     """
     if not history:
         raise ValueError("The history has no records. Pass result.history of fit.")
@@ -115,13 +114,11 @@ def plot_importances(importances: Any, most: int = 20, *, ax: Axes | None = None
 
     Raises:
         TypeError: if ``importances`` has no means and standard errors.
-        ValueError: if there is not one mean for each name.
 
     Example:
-        >>> from kernel_embed import plots
-        >>> from kernel_embed.estimators import FeatureImportances
-        >>> importances = FeatureImportances(("age", "town"), np.array([0.1, 0.5]), np.array([0.1, 0.1]), "loss", 80)
-        >>> ax = plots.plot_importances(importances, ax=plots.free_figure(4, 3).subplots())
+        >>> from kernel_embed import estimators, plots
+        >>> town = estimators.FeatureImportances(("town",), np.array([0.5]), np.array([0.1]), "loss", 80)
+        >>> ax = plot_importances(town, ax=plots.free_figure(4, 3).subplots())
     """
     if not hasattr(importances, "standard_error"):
         raise TypeError(f"Expected importances, got {type(importances).__name__}. Give model.permutation_importance().")
@@ -143,10 +140,7 @@ def plot_ranking(
     highlight: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot a mean with its standard error for each learner, the best on top; the band is one error of the best.
-
-    Values far beyond the others are numbers with an arrow at the edge.
-    """
+    """Plot a mean with its standard error for each learner, the best on top; far values are numbers at the edge."""
     m, e, positions = arrays(means=means, errors=errors, names=np.arange(len(names))[::-1])
     e = np.nan_to_num(e)
     ax = axes_or_new(ax)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")
-"""Of classes and lines: the palette of Okabe and Ito without its yellow, for color-blind readers; markers and dashes
-differ too."""
+"""Of classes and lines: the palette of Okabe and Ito without its yellow; markers and dashes differ, too."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (6, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)))
 FIRST, SECOND, BAND = COLORS[6], COLORS[5], "0.82"
@@ -115,14 +114,12 @@ def finished(ax: Axes, xlabel: str | None = None, ylabel: str | None = None, *, 
 
 
 def legend_outside(ax: Axes) -> None:
-    """Put the legend to the right of the axes."""
     if ax.get_legend_handles_labels()[0]:
         options = {"borderaxespad": 0.0, "frameon": False, "fontsize": "small"}
         ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), **options)
 
 
 def legend_below(ax: Axes, num_columns: int = 3) -> None:
-    """Put the legend below the axes."""
     options = {"frameon": False, "columnspacing": 1.0, "handlelength": 1.6}
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=num_columns, **options)
 

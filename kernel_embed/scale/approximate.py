@@ -71,7 +71,6 @@ class RandomFeatures:
     seed: int = 0
 
     def kernel(self, kernel: Kernel, x: Tensor) -> Kernel:
-        """The approximate kernel, with explicit features."""
         return random_feature_kernel(kernel, x.shape[-1], self.num_features, self.seed)
 
 
@@ -94,7 +93,6 @@ class Nystrom:
     points: Tensor | None = None
 
     def kernel(self, kernel: Kernel, x: Tensor) -> Kernel:
-        """The approximate kernel, with explicit features."""
         points = x[random_rows(x, self.num_points, self.seed)] if self.points is None else self.points
         return nystrom_kernel(kernel, points.to(x))
 
@@ -146,8 +144,8 @@ def approximate(
         >>> import gpytorch, kernel_embed as ke
         >>> x, embedding = torch.rand(2000, 2), ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2, 1e-3)
         >>> predictor, error = approximate(embedding, x, (x.sum(-1) > 1).long(), method=Nystrom(50))
-        >>> error.regression < 0.01, predictor.predict(torch.ones(1, 2))
-        (True, tensor([1]))
+        >>> error.regression < 0.01
+        True
     """
     if not isinstance(method, RandomFeatures | Nystrom | ConjugateGradients):
         kind = type(method).__name__
@@ -219,13 +217,11 @@ def accumulate(
         y: targets, with a tensor ``x``.
 
     Raises:
-        TypeError: if the loader yields ``x`` alone.
-        ValueError: if ``x`` is a tensor and ``y`` is missing.
+        ValueError: if ``y`` is missing.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.LinearKernel())
-        >>> accumulate(embedding, torch.eye(2), torch.ones(2)).num_data
+        >>> accumulate(ke.ConditionalEmbedding(gpytorch.kernels.LinearKernel()), torch.eye(2), torch.ones(2)).num_data
         2
     """
     statistics = FeatureStatistics(embedding)

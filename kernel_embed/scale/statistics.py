@@ -66,7 +66,6 @@ class FeatureStatistics:
         """The largest k(x_i, x_i) so far."""
 
     def features(self, x: Tensor) -> Tensor:
-        """Z of new rows."""
         Z = explicit_features(self.embedding.kernel, x)
         if Z is None:
             raise ValueError(f"{type(self.embedding.kernel).__name__} has too many features. Use scale.Nystrom.")
@@ -167,12 +166,10 @@ class FeaturePredictor(LinearPredictor):
 
     @property
     def representation(self) -> Representation:
-        """φ, a function of new points."""
         return Representation(self.embedding.kernel, num_features=len(self._W))
 
     @property
     def coefficients(self) -> Tensor:
-        """W, ``(p, m)``."""
         return self._W
 
     def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -243,7 +240,7 @@ class FeaturePredictor(LinearPredictor):
 
     @property
     def squared_norm(self) -> Tensor:
-        """Σ W², the squared norm of the embedding (Algorithm 2, line 10)."""
+        # Algorithm 2, line 10
         return self._W.square().sum((-2, -1))
 
     @property
