@@ -256,12 +256,12 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
     if y.is_complex():
         raise TypeError(f"Expected class numbers in y, got {y.dtype}. Number the classes from 0.")
     if y.is_floating_point() and not bool((y == y.round()).all()):
-        raise ValueError("Expected class numbers in y, got fractions. For real targets use ConditionalEmbedding.")
+        raise ValueError("Expected class numbers in y, got values that are not whole. Use ConditionalEmbedding.")
     y = y.long().to(x.device)
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= num_classes:
         raise ValueError(
-            f"Expected class numbers from 0 to {num_classes - 1}, got {low} to {high}. Number the classes from 0, or "
-            "use MulticlassEmbeddingClassifier, which takes labels of any kind."
+            f"Expected class numbers from 0 to {num_classes - 1} (num_classes={num_classes}), got {low} to {high}. "
+            "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes labels of any kind."
         )
     return y

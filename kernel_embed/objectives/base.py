@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -109,6 +108,8 @@ class Objective(abc.ABC, Generic[B_contra]):
     inputs: tuple[str, ...] = ()
     """The quantities that :meth:`value_and_gradient` takes, by their names in ``QUANTITIES``."""
 
+    _settings: tuple[str, ...] = ()  # attributes that the repr shows
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         names = cls.inputs
@@ -163,8 +164,8 @@ class Objective(abc.ABC, Generic[B_contra]):
 
     def __repr__(self) -> str:
         # The settings in force, by which a checkpoint knows its objective.
-        settings = [(name, getattr(self, name, None)) for name in inspect.signature(type(self)).parameters]
-        return f"{type(self).__name__}({', '.join(filter(None, (_shown(*setting) for setting in settings)))})"
+        shown = (_shown(name, getattr(self, name)) for name in self._settings)
+        return f"{type(self).__name__}({', '.join(filter(None, shown))})"
 
     def __add__(self: Objective[B], other: Objective[B]) -> Objective[B]:
         if not isinstance(other, Objective):

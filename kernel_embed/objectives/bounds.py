@@ -148,6 +148,8 @@ class RiskBound(ClassObjective):
         RiskBound(confidence=0.95, candidates=3)
     """
 
+    _settings = ("confidence", "candidates")
+
     def __init__(self, confidence: float = 0.95, candidates: int = 1) -> None:
         check_confidence(confidence)
         self.confidence = confidence
@@ -176,6 +178,8 @@ class EmpiricalScore(Objective[ConditionedEmbedding]):
         >>> EmpiricalScore() + RademacherComplexity("4e/n")
         EmpiricalScore() + RademacherComplexity(rate='4e/n')
     """
+
+    _settings = ("target_kernel",)
 
     def __init__(self, target_kernel: Kernel | None = None) -> None:
         self.target_kernel = target_kernel

@@ -39,6 +39,7 @@ class CalibratedLeaveOneOutRisk(ClassObjective):
     """
 
     inputs = ("leave_one_out",)
+    _settings = ("penalty",)
 
     def __init__(self, penalty: float = 1.0) -> None:
         check_penalty(penalty)

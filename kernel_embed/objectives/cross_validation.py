@@ -39,6 +39,8 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         CrossValidationRisk(num_folds=5, norm_penalty=False, seed=0)
     """
 
+    _settings = ("num_folds", "norm_penalty", "seed")
+
     def __init__(self, num_folds: int = 10, norm_penalty: bool = False, seed: int = 0) -> None:
         if check_count("num_folds", num_folds, -(2**31)) < 2:
             raise ValueError(f"Expected at least 2 folds, got {num_folds}. Ten are usual.")
@@ -94,6 +96,8 @@ class BatchValidationRisk(ClippedRisk):
         >>> BatchValidationRisk(validation_fraction=0.3)
         BatchValidationRisk(validation_fraction=0.3, seed=0, epsilon=1e-15)
     """
+
+    _settings = ("validation_fraction", "complexity", "seed", "epsilon", "below")
 
     def __init__(
         self,

@@ -80,6 +80,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
     per_datum = False
     identifies_scale = True
     is_log_likelihood = True
+    _settings = ("num_locations", "seed")
 
     def __init__(self, num_locations: int | None = None, seed: int = 0) -> None:
         if num_locations is not None and num_locations < 2:

@@ -49,6 +49,8 @@ class ClassObjective(Objective[ConditionedMulticlass]):
 class ClippedRisk(ClassObjective):
     """A mean of clipped cross-entropies: the threshold ε and the extrapolation below it."""
 
+    _settings: tuple[str, ...] = ("epsilon", "below")
+
     def __init__(self, epsilon: float, below: Below) -> None:
         if not 0.0 < check_number("epsilon", epsilon) < 1.0:
             raise ValueError(f"epsilon must lie between 0 and 1, got {epsilon}. A usual value is 1e-3.")
@@ -168,6 +170,7 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
         return RATES[self.rate](n) if isinstance(self.rate, str) else float(self.rate)
 
     inputs = ("squared_norm", "sup_diagonal")
+    _settings = ("rate",)
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
         return self.differentiable(attached, (squared_norm(attached), attached.sup_diagonal.value.to(attached.x)))

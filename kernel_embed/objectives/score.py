@@ -59,6 +59,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         self.centered = centered
 
     inputs = ("scores",)
+    _settings = ("target_kernel", "centered")
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
         return attached.weighted_mean(leave_one_out_scores(attached, self.target_kernel, self.centered))
