@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -33,17 +33,6 @@ from .reading import series_type
 from .tasks import log_losses
 
 
-class Reference(NamedTuple):
-    """Functions that fit a model to features and the numbers of the classes, and predict with it.
-
-    ``labels`` are the predicted numbers where they are not the most probable ones.
-    """
-
-    fit: Callable[..., Any]
-    probabilities: Callable[[Any, Any], Any] = lambda model, X: model.predict_proba(X)
-    labels: Callable[[Any, Any], NDArray[Any]] | None = None
-
-
 class ReferenceClassifier(MostProbable):
     """A classifier of :data:`CLASSIFIERS` by name; ``smoothness`` is that of a Matérn kernel, if it has one."""
 
@@ -54,18 +43,21 @@ class ReferenceClassifier(MostProbable):
         """Fit the library's model to the numbers of the classes."""
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         options = () if self.smoothness is None else (self.smoothness,)
-        self.model_ = CLASSIFIERS[self.name].fit(X, numbers, *options)
+        self.model_ = CLASSIFIERS[self.name](X, numbers, *options)
         self.num_evaluations_ = getattr(self.model_, "num_evaluations", None)
         return self
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of ``classes_``."""
-        return np.asarray(CLASSIFIERS[self.name].probabilities(self.model_, X))
+        if self.name == "dirichlet":
+            return _predict_dirichlet(self.model_, X)
+        model = self.model_[1] if self.name.startswith("svc") else self.model_
+        prepare = {"logistic": np.asarray, "catboost": catboost_frame, "lightgbm": _numbered}.get(self.name)
+        return np.asarray(model.predict_proba(X if prepare is None else prepare(X)))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The labels that the library itself predicts, or the most probable ones."""
-        numbers = CLASSIFIERS[self.name].labels
-        return super().predict(X) if numbers is None else self.classes_[numbers(self.model_, X)]
+        """The most probable labels; those of the SVC itself, which may be others."""
+        return self.classes_[self.model_[0].predict(X)] if self.name.startswith("svc") else super().predict(X)
 
 
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
@@ -240,19 +232,15 @@ def _numbered(X: Any) -> pd.DataFrame:
     return frame.set_axis([f"x{j}" for j in range(frame.shape[1])], axis=1)
 
 
-def _svc(fit: Callable[..., Any]) -> Reference:
-    return Reference(fit, lambda models, X: models[1].predict_proba(X), lambda models, X: models[0].predict(X))
-
-
-CLASSIFIERS = {
-    "svc": _svc(_fit_svc),
-    "svc, pairwise": _svc(partial(_fit_svc, pairwise=True)),
-    "svc, whole search": _svc(partial(_fit_svc, num_folds=5, search_rows=None)),
-    "logistic": Reference(_fit_logistic, lambda model, X: model.predict_proba(np.asarray(X))),
-    "gpc": Reference(_fit_laplace),
-    "dirichlet": Reference(_fit_dirichlet, _predict_dirichlet),
-    "boosting": Reference(_fit_boosting),
-    "catboost": Reference(fit_catboost, lambda model, X: model.predict_proba(catboost_frame(X))),
-    "lightgbm": Reference(_fit_lightgbm, lambda model, X: model.predict_proba(_numbered(X))),
+CLASSIFIERS: dict[str, Callable[..., Any]] = {
+    "svc": _fit_svc,
+    "svc, pairwise": partial(_fit_svc, pairwise=True),
+    "svc, whole search": partial(_fit_svc, num_folds=5, search_rows=None),
+    "logistic": _fit_logistic,
+    "gpc": _fit_laplace,
+    "dirichlet": _fit_dirichlet,
+    "boosting": _fit_boosting,
+    "catboost": fit_catboost,
+    "lightgbm": _fit_lightgbm,
 }
-"""By name. A new reference is an entry here and one in :data:`kernel_embed.lab.compare.learners.LEARNERS`."""
+"""By name, the function that fits a model to features and the numbers of the classes."""

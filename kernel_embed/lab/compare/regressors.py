@@ -1,9 +1,8 @@
-"""Regressors that predict distributions: one kernel, and those of other libraries in :data:`REGRESSORS`."""
+"""Regressors that predict distributions: one kernel, and those of other libraries, which :func:`_fit` lists."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,19 +94,19 @@ class Quantiles(NamedTuple):
 
 
 class ReferenceRegressor(RegressorMixin, BaseEstimator):
-    """A regressor of another library with a predictive distribution for each row, by its name in :data:`REGRESSORS`."""
+    """A regressor of another library with a predictive distribution for each row, by its name in :func:`_fit`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def fit(self, X: Any, y: ArrayLike) -> ReferenceRegressor:
         """Fit the library's model."""
-        self.model_ = REGRESSORS[self.name][0](X, np.asarray(y, dtype=np.float64))
+        self.model_ = _fit(self.name, X, np.asarray(y, dtype=np.float64))
         return self
 
     def distribution(self, X: Any) -> Normal | Quantiles:
         """The predictive distributions."""
-        return REGRESSORS[self.name][1](self.model_, X)
+        return _predict(self.name, self.model_, X)
 
     def predict(self, X: Any) -> Array:
         """Means, ``(n,)``."""
@@ -122,91 +121,57 @@ class ReferenceRegressor(RegressorMixin, BaseEstimator):
         return self.predict_quantile(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
 
 
-def _floats(X: Any) -> Array:
-    return np.asarray(X, dtype=np.float64)
-
-
-def _fit_ridge(X: Any, y: Array) -> tuple[RidgeCV, float]:
-    """One of nineteen penalties, and one deviation for all rows, both by leave-one-out errors."""
-    model = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True).fit(_floats(X), y)
-    return model, float(np.sqrt(model.cv_results_.mean(axis=0).min())) or 1e-12
-
-
-def _ridge_normal(fitted: tuple[RidgeCV, float], X: Any) -> Normal:
-    mean = np.asarray(fitted[0].predict(_floats(X)))
-    return Normal(mean, np.full(len(mean), fitted[1]))
-
-
-def _fit_process(X: Any, y: Array) -> GaussianProcessRegressor:
-    """One lengthscale for each input, by evidence from two starts."""
-    x = _floats(X)
-    kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
-    process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
-    with warnings.catch_warnings():
-        # a lengthscale at its bound belongs to an irrelevant column
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return process.fit(x, y)
-
-
-def _fit_forest(X: Any, y: Array) -> tuple[RandomForestRegressor, Array]:
-    """300 trees, and the quantiles of the out-of-bag residuals, which are added to the mean."""
-    forest = RandomForestRegressor(300, oob_score=True, random_state=0).fit(X, y)
-    return forest, np.quantile(y - forest.oob_prediction_, LEVELS)
-
-
-def _forest_quantiles(fitted: tuple[RandomForestRegressor, Array], X: Any) -> Quantiles:
-    mean = np.asarray(fitted[0].predict(X))
-    return Quantiles(mean[:, None] + fitted[1], mean)
-
-
-def _fit_quantile_forest(X: Any, y: Array) -> Any:
-    make = optional("quantile_forest").RandomForestQuantileRegressor
-    return make(300, min_samples_leaf=3, random_state=0).fit(_floats(X), y)
-
-
-def _leaf_quantiles(forest: Any, X: Any) -> Quantiles:
-    """Quantiles of the training targets in the same leaves, and the forest's own mean."""
-    values, mean = (np.asarray(forest.predict(_floats(X), quantiles=q)) for q in (list(LEVELS), "mean"))
-    return Quantiles(values, mean)
-
-
 BOOSTED_LEVELS = np.linspace(0.05, 0.95, 19)
 
 
-def _fit_boosted_quantiles(X: Any, y: Array) -> list[HistGradientBoostingRegressor]:
-    """One model of the pinball loss for each of 19 levels."""
-    settings = {"loss": "quantile", "random_state": 0, "categorical_features": "from_dtype"}
-    return [HistGradientBoostingRegressor(quantile=q, **settings).fit(X, y) for q in BOOSTED_LEVELS]
+def _fit(name: str, X: Any, y: Array) -> Any:
+    """The model of a library, or several of its parts."""
+    if name == "boosting":  # one model of the pinball loss for each level
+        settings = {"loss": "quantile", "random_state": 0, "categorical_features": "from_dtype"}
+        return [HistGradientBoostingRegressor(quantile=q, **settings).fit(X, y) for q in BOOSTED_LEVELS]
+    if name == "catboost":
+        return fit_catboost(X, y, "Regressor")
+    x = np.asarray(X, dtype=np.float64)
+    if name == "ridge":  # penalty, and one deviation for all rows, by leave-one-out errors
+        model = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True).fit(x, y)
+        return model, float(np.sqrt(model.cv_results_.mean(axis=0).min())) or 1e-12
+    if name == "gaussian process":  # one lengthscale for each input, by evidence from two starts
+        kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
+        process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
+        with warnings.catch_warnings():
+            # a lengthscale at its bound belongs to an irrelevant column
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return process.fit(x, y)
+    if name == "random forest":  # and the quantiles of the out-of-bag residuals, which are added to the mean
+        forest = RandomForestRegressor(300, oob_score=True, random_state=0).fit(x, y)
+        return forest, np.quantile(y - forest.oob_prediction_, LEVELS)
+    if name == "quantile forest":
+        make = optional("quantile_forest").RandomForestQuantileRegressor
+        return make(300, min_samples_leaf=3, random_state=0).fit(x, y)
+    if name == "ngboost":
+        return optional("ngboost").NGBRegressor(n_estimators=500, verbose=False, random_state=0).fit(x, y)
+    raise ValueError(f"There is no reference {name!r}.")
 
 
-def _boosted_quantiles(models: list[HistGradientBoostingRegressor], X: Any) -> Quantiles:
-    """Sorted, interpolated between the levels, and constant beyond the outermost ones."""
-    own = np.sort(np.stack([model.predict(X) for model in models], axis=1), axis=1)
-    values = np.stack([np.interp(LEVELS, BOOSTED_LEVELS, row) for row in own])
-    return Quantiles(values, values.mean(axis=1))
-
-
-def _fit_ngboost(X: Any, y: Array) -> Any:
-    return optional("ngboost").NGBRegressor(n_estimators=500, verbose=False, random_state=0).fit(_floats(X), y)
-
-
-def _ngboost_normal(model: Any, X: Any) -> Normal:
-    parameters = model.pred_dist(_floats(X)).params
+def _predict(name: str, model: Any, X: Any) -> Normal | Quantiles:
+    """The distributions that a model of :func:`_fit` predicts."""
+    if name == "boosting":  # sorted, interpolated between the levels, and constant beyond the outermost ones
+        own = np.sort(np.stack([one.predict(X) for one in model], axis=1), axis=1)
+        values = np.stack([np.interp(LEVELS, BOOSTED_LEVELS, row) for row in own])
+        return Quantiles(values, values.mean(axis=1))
+    if name == "catboost":  # its own mean and variance
+        mean, variance = np.asarray(model.predict(catboost_frame(X))).T
+        return Normal(mean, np.sqrt(variance))
+    x = np.asarray(X, dtype=np.float64)
+    if name == "ridge":
+        return Normal(model[0].predict(x), np.full(len(x), model[1]))
+    if name == "gaussian process":
+        return Normal(*model.predict(x, return_std=True))
+    if name == "random forest":
+        mean = model[0].predict(x)
+        return Quantiles(mean[:, None] + model[1], mean)
+    if name == "quantile forest":  # of the training targets in the same leaves, and the forest's own mean
+        values, mean = (np.asarray(model.predict(x, quantiles=q)) for q in (list(LEVELS), "mean"))
+        return Quantiles(values, mean)
+    parameters = model.pred_dist(x).params  # of NGBoost
     return Normal(parameters["loc"], parameters["scale"])
-
-
-def _catboost_normal(model: Any, X: Any) -> Normal:
-    mean, variance = np.asarray(model.predict(catboost_frame(X))).T
-    return Normal(mean, np.sqrt(variance))
-
-
-REGRESSORS: dict[str, tuple[Callable[[Any, Array], Any], Callable[[Any, Any], Normal | Quantiles]]] = {
-    "ridge": (_fit_ridge, _ridge_normal),
-    "gaussian process": (_fit_process, lambda model, X: Normal(*model.predict(_floats(X), return_std=True))),
-    "random forest": (_fit_forest, _forest_quantiles),
-    "quantile forest": (_fit_quantile_forest, _leaf_quantiles),
-    "boosting": (_fit_boosted_quantiles, _boosted_quantiles),
-    "ngboost": (_fit_ngboost, _ngboost_normal),
-    "catboost": (lambda X, y: fit_catboost(X, y, "Regressor"), _catboost_normal),
-}
-"""By name: fit, and predict distributions."""

@@ -21,9 +21,9 @@ from ...hypothesis import two_sample_test
 from ...kernels import median_distance
 from ...learning import local_maxima
 from ...objectives import EmbeddingEvidence
-from ...plots import free_figure, plot_witness, save_picture, styled
+from ...plots import free_figure, plot_evidence_curve, plot_witness, save_picture, styled
 from ...plots.style import FIRST, SECOND, array, axes_or_new, legend_below, line_style, marker
-from ...results import Record, Results, number, table
+from ...results import Record, Results, column, number, table
 from ..experiment import Experiment, Settings, new_figure, record_table
 from ..rejections import NUM_PERMUTATIONS, Design, RejectionStudy, Test, rejection_experiment, rejection_studies
 from ..runner import Case
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 SPACING = 15.0
 """Between centres. The paper does not print it; with 10 the highest maximum is at the long lengthscale."""
-TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 RATIOS = (4.0, 2.0, 3.0, 8.0, 15.0, 1.0)
 TESTS: dict[str, Test] = {
     "evidence": lambda x, y, seed: two_sample_test(x, y, None, NUM_PERMUTATIONS, seed),
@@ -104,23 +103,13 @@ def _summarize_grid(records: Sequence[Record]) -> str:
 
 def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """The evidence curve with its maxima and the median heuristic marked."""
-    panel = axes_or_new(ax)
-    points = sorted((number(r, "lengthscale"), number(r, "log_evidence")) for r in records if r["kind"] == "curve")
-    panel.semilogx(*zip(*points, strict=True), color=FIRST, label="log evidence")
-    for record in records:
-        if record["kind"] == "maximum":
-            point = number(record, "lengthscale"), number(record, "log_evidence")
-            panel.plot(*point, "o", color=SECOND)
-            panel.annotate(f"{point[0]:.2f}", point, textcoords="offset points", xytext=(4, 6))
-        if record["kind"] == "median":
-            panel.axvline(number(record, "lengthscale"), color="0.6", linestyle="--", label="median heuristic")
-            legend_below(panel, 2)
-    ticks = [tick for tick in TICKS if points[0][0] <= tick <= points[-1][0]]
-    panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    panel.set_xticks([], minor=True)
-    panel.margins(y=0.12)
+    kinds = {kind: [r for r in records if r["kind"] == kind] for kind in ("curve", "maximum", "median")}
+    values = column(sorted(kinds["curve"], key=lambda r: number(r, "lengthscale")), "log_evidence")
+    lengthscales, maxima, medians = (np.sort(column(own, "lengthscale")) for own in kinds.values())
+    median = float(medians[0]) if len(medians) else None
+    panel = plot_evidence_curve(lengthscales, values, median=median, maxima=maxima.tolist(), ax=ax)
     panel.set_xlabel("lengthscale")
-    panel.set_ylabel("log evidence (nats)")
+    legend_below(panel, 2)
     return panel
 
 

@@ -1,11 +1,9 @@
 """Figures 1, 3, 4 and 5 of the Bayesian kernel embeddings: mixtures on the line, by maxima and by NUTS chains.
 
-Figure 1 shows the model: draws of the prior, the empirical embedding, the posterior and the truth. Figure 3 is a
-mixture of normals against a mixture of Laplace distributions with the same means and variances. The evidence of their
-pooled sample of 600 points, with a Gamma(1, 1) prior on the lengthscale, has two maxima, the scale of a component and
-that of the whole. Eight chains (Figure 4) stay in the mode they start in. Figure 5 is the witness at each maximum; as
-published it averages the chains equally, and weighted by the evidence of their modes they give another picture. Both
-are drawn.
+Figure 3 is a mixture of normals against a mixture of Laplace distributions with the same means and variances. The
+evidence of their pooled sample, with a Gamma(1, 1) prior on the lengthscale, has two maxima, the scale of a component
+and that of the whole. Eight chains (Figure 4) stay in the mode they start in. Figure 5 is the witness at each maximum;
+as published it averages the chains equally, and weighted by the evidence of their modes they give another picture.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from torch import Tensor
 
 from ...embeddings import BayesianMeanEmbedding, MeanEmbedding, Witness
 from ...objectives import EmbeddingEvidence
-from ...plots import plot_traces, plot_witness, save_picture
+from ...plots import plot_embedding, plot_traces, plot_witness, save_picture
 from ...plots.style import BAND, FIRST, array, legend_below, line_style
 from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ...posteriors.draws import modes, n_eff, r_hat
@@ -63,9 +61,7 @@ def densities(x: Tensor) -> tuple[Tensor, Tensor]:
 def model() -> BayesianMeanEmbedding:
     """Squared exponential with a Gamma(1, 1) prior on its lengthscale, σ² = 0.1, as in the paper's program."""
     prior = gpytorch.priors.GammaPrior(1.0, 1.0)
-    embedding = BayesianMeanEmbedding(RBFKernel(lengthscale_prior=prior), noise=0.1)
-    embedding.double()
-    return embedding
+    return BayesianMeanEmbedding(RBFKernel(lengthscale_prior=prior), noise=0.1).double()
 
 
 def sample(path: pathlib.Path | None, num_per_centre: int, num_draws: int, seed: int) -> MeanPosterior:
@@ -96,16 +92,13 @@ def _cases(settings: Settings) -> Iterator[Case]:
     """The evidence of the pooled sample over lengthscales; then eight chains over the lengthscale with their modes."""
     per_centre, draws = (10, 10) if settings.quick else (100, 200)
     key: Record = {"n": 6 * per_centre, "seed": settings.seed}
-    yield Case({"experiment": "mixtures", **key}, partial(_maxima, per_centre, settings.seed))
+    # The maxima are those of the evidence times the prior; their values are those of the evidence alone.
+    x = torch.cat(mixture_samples(per_centre, settings.seed))
+    maxima = partial(evidence_records, model(), x, np.geomspace(0.2, 8.0, 120), num_points=30)
+    yield Case({"experiment": "mixtures", **key}, maxima)
     path = None if settings.out is None else settings.out / _file_name(6 * per_centre, draws, settings.seed)
     run = partial(_chains, path, per_centre, draws, settings.seed)
     yield Case({"experiment": "chains", **key, "num_draws": draws}, run)
-
-
-def _maxima(num_per_centre: int, seed: int) -> list[Record]:
-    """The maxima are those of the evidence times the prior; their values are those of the evidence alone."""
-    x = torch.cat(mixture_samples(num_per_centre, seed))
-    return evidence_records(model(), x, np.geomspace(0.2, 8.0, 120), num_points=30)
 
 
 def _chains(path: pathlib.Path | None, per_centre: int, draws: int, seed: int) -> list[Record]:
@@ -158,9 +151,6 @@ def _draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 2
         root = torch.linalg.cholesky(R + 1e-8 * torch.eye(len(R), dtype=R.dtype, device=R.device))
         draws = root @ torch.as_tensor(generator.standard_normal((len(R), 3)))
         mean = MeanEmbedding(embedding.kernel).condition(data)(grid)
-        posterior = embedding.condition(data)
-        lower, upper = posterior.band(grid, 0.8)
-        middle = posterior.mean(grid)
     x = array(grid.squeeze(-1))
     for i, draw in enumerate(array(draws).T):
         axes[0].plot(x, draw, label=f"draw {i + 1}", **line_style(i))
@@ -168,10 +158,9 @@ def _draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 2
     axes[1].plot(x, array(mean), color=FIRST, label="empirical embedding")
     axes[1].plot(array(data), [0.0] * num_data, "|", color="0.4", label="sample")
     axes[1].set_title("(B) empirical embedding")
-    axes[2].fill_between(x, array(lower), array(upper), color=BAND, linewidth=0, label="80 % band")
-    axes[2].plot(x, array(middle), label="posterior mean", color=FIRST)
+    plot_embedding(embedding.condition(data), grid, ax=axes[2])
     axes[2].plot(x, array(truth), label="truth", **line_style(1))
-    axes[2].set_title("(C) posterior")
+    axes[2].set(title="(C) posterior", ylabel="")
     for panel in axes:
         panel.set_xlabel("x")
         panel.tick_params(labelbottom=True)

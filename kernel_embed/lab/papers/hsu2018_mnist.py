@@ -10,7 +10,8 @@ import functools
 import gzip
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,19 +70,24 @@ def convolutional() -> nn.Sequential:
 
 
 class Head:
-    """A network with a head, trained by Adam; ``seconds`` measures the time of the head in one step on some labels."""
+    """A network with a head, trained by Adam: ``"cen"``, whose only weight is λ, or ``"softmax"``, a linear layer.
 
-    def __init__(
-        self,
-        module: nn.Module,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        predict: Callable[[Tensor, Tensor, Tensor], Tensor],
-        learning_rate: float,
-        seconds: Callable[[Tensor], float] | None = None,
-    ) -> None:
-        self.module, self.loss, self.predict, self.seconds = module, loss, predict, seconds
-        self.optimizer = torch.optim.Adam(module.parameters(), lr=learning_rate)
-        self.epoch = 0
+    The first weights of the network depend on ``seed`` alone.
+    """
+
+    def __init__(self, name: str, seed: int, learning_rate: float, regularization: float = REGULARIZATION) -> None:
+        network, generator = convolutional(), torch.Generator().manual_seed(int(seed))
+        paper_initialization(network, generator)
+        if name == "cen":
+            self.module: Any = MulticlassEmbedding(FeatureKernel(network), 10, regularization)
+        elif name == "softmax":
+            last = nn.Linear(1024, 10)
+            paper_initialization(last, generator)
+            self.module = nn.Sequential(network, last)
+        else:
+            raise ValueError(f"Unknown head {name!r}. Choose 'cen' or 'softmax'.")
+        self.is_embedding, self.epoch = name == "cen", 0
+        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=learning_rate)
         self.last: Record = {}
 
     def learn_epoch(self, x: Tensor, y: Tensor, batches: Sequence[Tensor], seed: int) -> None:
@@ -92,20 +98,37 @@ class Head:
             torch.manual_seed(int(seed))  # of dropout, inside the fork
             for batch in batches:
                 self.optimizer.zero_grad()
-                loss = self.loss(x[batch], y[batch])
+                if self.is_embedding:
+                    loss = NETWORK_OBJECTIVE(self.module, x[batch], y[batch])
+                else:
+                    loss = cross_entropy(self.module(x[batch]), y[batch])
                 loss.backward()
                 self.optimizer.step()
                 total += loss.item() / len(batches)
         seconds = time.perf_counter() - start
-        share = None if self.seconds is None else self.seconds(y[batches[0]]) * len(batches) / seconds
+        share = self._seconds(y[batches[0]]) * len(batches) / seconds if self.is_embedding else None
         self.epoch += 1
         self.last = {"loss": total, "seconds": seconds, "head_share": share}
+
+    def _seconds(self, y: Tensor) -> float:
+        """Of the head in one step, from p = 1024 features of each row to the gradient there."""
+        features = torch.rand(len(y), 1024, dtype=torch.float32, requires_grad=True)
+        head = MulticlassEmbedding(FeatureKernel(nn.Identity()), 10, self.module.regularization.item())
+        start = time.perf_counter()
+        NETWORK_OBJECTIVE(head, features, y).backward()
+        return time.perf_counter() - start
 
     @torch.no_grad()
     def accuracy(self, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor) -> float:
         """The share of test images whose digit is right."""
         self.module.eval()
-        return (self.predict(x, y, x_test) == y_test).double().mean().item()
+        if self.is_embedding:
+            predictor = accumulate(self.module, x, y).condition()  # on all rows, through their statistics
+            assert isinstance(predictor, MulticlassFeaturePredictor)
+            labels = predictor.predict(x_test)
+        else:
+            labels = torch.cat([self.module(rows).argmax(-1) for rows in x_test.split(2000)])
+        return (labels == y_test).double().mean().item()
 
     def save(self, file: pathlib.Path | None) -> None:
         """Write a checkpoint; none without a file."""
@@ -122,41 +145,6 @@ class Head:
             self.epoch, self.last = int(content["epoch"]), content.get("last", {})
 
 
-def make_head(name: str, seed: int, learning_rate: float, regularization: float = REGULARIZATION) -> Head:
-    """The head ``"cen"``, of which λ is the only weight, or ``"softmax"``, a linear layer with cross-entropy."""
-    network, generator = convolutional(), torch.Generator().manual_seed(int(seed))
-    paper_initialization(network, generator)
-    if name == "cen":
-        embedding = MulticlassEmbedding(FeatureKernel(network), 10, regularization)
-
-        def predict(x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
-            predictor = accumulate(embedding, x, y).condition()  # on all rows, through their statistics
-            assert isinstance(predictor, MulticlassFeaturePredictor)
-            return predictor.predict(x_test)
-
-        loss = functools.partial(NETWORK_OBJECTIVE, embedding)
-        return Head(embedding, loss, predict, learning_rate, functools.partial(_head_seconds, embedding))
-    if name == "softmax":
-        last = nn.Linear(1024, 10)
-        paper_initialization(last, generator)
-        module = nn.Sequential(network, last)
-
-        def digits(x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
-            return torch.cat([module(rows).argmax(-1) for rows in x_test.split(2000)])
-
-        return Head(module, lambda x, y: cross_entropy(module(x), y), digits, learning_rate)
-    raise ValueError(f"Unknown head {name!r}. Choose 'cen' or 'softmax'.")
-
-
-def _head_seconds(embedding: MulticlassEmbedding, y: Tensor) -> float:
-    """From p = 1024 features of each row to the gradient there."""
-    features = torch.rand(len(y), 1024, dtype=torch.float32, requires_grad=True)
-    head = MulticlassEmbedding(FeatureKernel(nn.Identity()), 10, embedding.regularization.item())
-    start = time.perf_counter()
-    NETWORK_OBJECTIVE(head, features, y).backward()
-    return time.perf_counter() - start
-
-
 def _cases(settings: Settings, batch_size: int | None, learning_rate: float, regularization: float) -> Iterator[Case]:
     """One case for each epoch and head."""
     x, y, x_test, y_test = load_mnist(settings.data)
@@ -168,7 +156,7 @@ def _cases(settings: Settings, batch_size: int | None, learning_rate: float, reg
 
     @functools.cache
     def resumed(name: str) -> tuple[Head, pathlib.Path | None]:
-        head = make_head(name, seed, learning_rate, regularization)
+        head = Head(name, seed, learning_rate, regularization)
         run = f"mnist_{name}_{regularization:g}_{seed}_{size}_{len(y)}.pt"
         file = None if settings.out is None else settings.out / run
         head.resume(file)

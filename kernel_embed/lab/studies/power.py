@@ -26,106 +26,77 @@ OURS, MEDIAN = "kernel_embed", "median heuristic"
 Array = NDArray[np.float64]
 
 
-def _clusters(r: RandomState) -> tuple[Array, ...]:
-    """Two clusters 40 apart, each moved by 0.6, in opposite directions."""
-    first, second = r.randint(2, size=(2, 100, 1))
-    return 40.0 * first + r.randn(100, 1), 40.0 * second + 0.6 * (1 - 2 * second) + r.randn(100, 1)
+FAMILIES = {
+    "samples": ("means", "scales", "correlation", "clusters", "wave", "diabetes", "retinopathy", "grid of Gaussians"),
+    "pairs": ("line", "line, y × 100", "sine", "circle", "variance", "local", "ozone and wind", "humidity and height"),
+    "given": ("line | z", "sine | z", "common size | z", "ozone and temperature | inversion",
+              "ozone and humidity | temperature"),
+}  # fmt: skip
+"""By the kind of test."""
+CLASSES = {"diabetes": 20, "retinopathy": 60}
+"""Rows of the classes 0 and 1 of real tables."""
+OZONE = {
+    "ozone and wind": ((8, 1), 100),
+    "humidity and height": ((2, 0), 80),
+    "ozone and temperature | inversion": ((8, 3, 6), 60),
+    "ozone and humidity | temperature": ((8, 2, 3), 100),
+}
+"""Columns of the ozone table, as in ``papers.flaxman2016_ozone.NAMES``, and days."""
 
 
-def _wave(r: RandomState) -> tuple[Array, ...]:
-    """Uniform, and with the density 1 + 0.7 sin(8πx)."""
-    candidates = r.rand(1200, 1)
-    accepted = candidates[1.7 * r.rand(1200) < 1 + 0.7 * np.sin(8 * np.pi * candidates[:, 0])]
-    return r.rand(150, 1), accepted[:150]
+def _draw(family: str, data: Directory, r: RandomState) -> tuple[Array, ...]:
+    """Two samples; x and y; or x, y and z."""
+    if family == "means":
+        return r.randn(100, 5), r.randn(100, 5) + 0.2
+    if family == "scales":
+        return r.randn(100, 5), 1.2 * r.randn(100, 5)
+    if family == "correlation":
+        return r.randn(150, 2), r.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], 150)
+    if family == "clusters":  # two clusters 40 apart, each moved by 0.6, in opposite directions
+        first, second = r.randint(2, size=(2, 100, 1))
+        return 40.0 * first + r.randn(100, 1), 40.0 * second + 0.6 * (1 - 2 * second) + r.randn(100, 1)
+    if family == "wave":  # uniform, and with the density 1 + 0.7 sin(8πx)
+        candidates = r.rand(1200, 1)
+        accepted = candidates[1.7 * r.rand(1200) < 1 + 0.7 * np.sin(8 * np.pi * candidates[:, 0])]
+        return r.rand(150, 1), accepted[:150]
+    if family == "circle":
+        angle = 2 * np.pi * r.rand(60, 1)
+        return np.cos(angle) + 0.35 * r.randn(60, 1), np.sin(angle) + 0.35 * r.randn(60, 1)
+    if family == "sine":
+        x = r.rand(80, 1)
+        return x, np.sin(4 * np.pi * x) + 0.6 * r.randn(80, 1)
+    if family == "local":  # four independent pairs of clusters; inside each, x and y are correlated by 0.7
+        x, noise = r.randn(2, 100, 1)
+        y = 0.7 * x + np.sqrt(1 - 0.49) * noise
+        return 30.0 * r.randint(2, size=(100, 1)) + x, 30.0 * r.randint(2, size=(100, 1)) + y
+    if family == "common size | z":  # of the noises of x and y
+        z, e, f, s = r.randn(4, 80, 1)
+        return np.sin(2 * z) + s * e, z**2 + s * f, z
+    if family.endswith("| z"):
+        z, e, f = r.randn(3, 80, 1)
+        x = z + e if family == "line | z" else 0.5 * z + e
+        return x, z + 0.4 * x + f if family == "line | z" else z + np.sin(3 * x) + 0.7 * f, z
+    if family in CLASSES:  # without replacement
+        x, labels = load_table(family, data)
+        return tuple(x[r.permutation(np.flatnonzero(labels == label))[: CLASSES[family]]] for label in ("0", "1"))
+    if family in OZONE:
+        x, ozone = load_table("ozone", data)
+        columns, n = OZONE[family]
+        values = np.concatenate([x[:, :8], ozone.astype(float)[:, None]], axis=1)
+        values = values[r.permutation(len(values))[:n]]
+        return tuple(values[:, [column]] for column in columns)
+    x = r.randn(80, 1)
+    if family == "line":
+        return x, 0.3 * x + np.sqrt(1 - 0.09) * r.randn(80, 1)
+    if family == "line, y × 100":
+        return x, 30 * x + 100 * np.sqrt(0.91) * r.randn(80, 1)
+    return x, (0.5 + np.abs(x)) * r.randn(80, 1)  # variance
 
 
-def _pair(x: Array, y: Callable[[Array], Array]) -> tuple[Array, ...]:
-    return x, y(x)
-
-
-def _circle(r: RandomState) -> tuple[Array, ...]:
-    """A noisy circle."""
-    angle = 2 * np.pi * r.rand(60, 1)
-    return np.cos(angle) + 0.35 * r.randn(60, 1), np.sin(angle) + 0.35 * r.randn(60, 1)
-
-
-def _local(r: RandomState) -> tuple[Array, ...]:
-    """Four independent pairs of clusters; inside each, x and y are correlated by 0.7."""
-    x, noise = r.randn(2, 100, 1)
-    y = 0.7 * x + np.sqrt(1 - 0.49) * noise
-    return 30.0 * r.randint(2, size=(100, 1)) + x, 30.0 * r.randint(2, size=(100, 1)) + y
-
-
-def _given(r: RandomState, weight: float, y: Callable[[Array, Array, Array], Array]) -> tuple[Array, ...]:
-    """x = weight · z + noise, and y of x, z and another noise."""
-    z, e, f = r.randn(3, 80, 1)
-    x = weight * z + e
-    return x, y(x, z, f), z
-
-
-def _given_product(r: RandomState) -> tuple[Array, ...]:
-    """The noises of x and y share their size."""
-    z, e, f, s = r.randn(4, 80, 1)
-    return np.sin(2 * z) + s * e, z**2 + s * f, z
-
-
-def _classes(name: str, n: int, data: Directory, r: RandomState) -> tuple[Array, ...]:
-    """Rows of the classes 0 and 1 of a real table, ``n`` of each, without replacement."""
-    x, y = load_table(name, data)
-    return tuple(x[r.permutation(np.flatnonzero(y == label))[:n]] for label in ("0", "1"))
-
-
-def _ozone(columns: tuple[int, ...], n: int, data: Directory, r: RandomState) -> tuple[Array, ...]:
-    """Columns of the ozone table on ``n`` of its days: x, y, and z if there is a third.
-
-    They are: pressure height, wind, humidity, temperature, inversion height, gradient, inversion, visibility, ozone.
-    """
-    x, y = load_table("ozone", data)
-    values = np.concatenate([x[:, :8], y.astype(float)[:, None]], axis=1)
-    values = values[r.permutation(len(values))[:n]]
-    return tuple(values[:, [column]] for column in columns)
-
-
-def _families(data: Directory) -> dict[str, dict[str, Simulator]]:
-    """All of them, by the kind of test."""
-    draws: dict[str, dict[str, Callable[[RandomState], tuple[Array, ...]]]] = {
-        "samples": {
-            "means": lambda r: (r.randn(100, 5), r.randn(100, 5) + 0.2),
-            "scales": lambda r: (r.randn(100, 5), 1.2 * r.randn(100, 5)),
-            "correlation": lambda r: (r.randn(150, 2), r.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], 150)),
-            "clusters": _clusters,
-            "wave": _wave,
-            "diabetes": partial(_classes, "diabetes", 20, data),
-            "retinopathy": partial(_classes, "retinopathy", 60, data),
-        },
-        "pairs": {
-            "line": lambda r: _pair(r.randn(80, 1), lambda x: 0.3 * x + np.sqrt(1 - 0.09) * r.randn(80, 1)),
-            "line, y × 100": lambda r: _pair(r.randn(80, 1), lambda x: 30 * x + 100 * np.sqrt(0.91) * r.randn(80, 1)),
-            "sine": lambda r: _pair(r.rand(80, 1), lambda x: np.sin(4 * np.pi * x) + 0.6 * r.randn(80, 1)),
-            "circle": _circle,
-            "variance": lambda r: _pair(r.randn(80, 1), lambda x: (0.5 + np.abs(x)) * r.randn(80, 1)),
-            "local": _local,
-            "ozone and wind": partial(_ozone, (8, 1), 100, data),
-            "humidity and height": partial(_ozone, (2, 0), 80, data),
-        },
-        "given": {
-            "line | z": lambda r: _given(r, 1.0, lambda x, z, f: z + 0.4 * x + f),
-            "sine | z": lambda r: _given(r, 0.5, lambda x, z, f: z + np.sin(3 * x) + 0.7 * f),
-            "common size | z": _given_product,
-            "ozone and temperature | inversion": partial(_ozone, (8, 3, 6), 60, data),
-            "ozone and humidity | temperature": partial(_ozone, (8, 2, 3), 100, data),
-        },
-    }
-
-    def simulate(draw: Callable[[RandomState], tuple[Array, ...]], repetition: int) -> tuple[Tensor, ...]:
-        return tuple(map(torch.as_tensor, draw(RandomState(repetition))))
-
-    simulators: dict[str, dict[str, Simulator]] = {
-        kind: {name: partial(simulate, draw) for name, draw in by_name.items()} for kind, by_name in draws.items()
-    }
-    # Figure 2 of the paper with 30 points in each blob and a ratio of 6
-    simulators["samples"]["grid of Gaussians"] = lambda repetition: grid_samples(6.0, 30, seed=repetition)
-    return simulators
+def _simulate(family: str, data: Directory, repetition: int) -> tuple[Tensor, ...]:
+    if family == "grid of Gaussians":  # Figure 2 of the paper with 30 points in each blob and a ratio of 6
+        return grid_samples(6.0, 30, seed=repetition)
+    return tuple(map(torch.as_tensor, _draw(family, data, RandomState(repetition))))
 
 
 def _hyppo(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
@@ -179,8 +150,11 @@ TESTS: dict[str, dict[str, Test]] = {
 
 def _designs(settings: Settings) -> list[Design]:
     """The tests of each kind on their families."""
-    count = settings.repetitions or (3 if settings.quick else 100)
-    return [Design(TESTS[kind], simulators, count) for kind, simulators in _families(settings.data).items()]
+    count, designs = settings.repetitions or (3 if settings.quick else 100), []
+    for kind, names in FAMILIES.items():
+        simulators: dict[str, Simulator] = {name: partial(_simulate, name, settings.data) for name in names}
+        designs.append(Design(TESTS[kind], simulators, count))
+    return designs
 
 
 def _summarize(records: Sequence[Record]) -> str:

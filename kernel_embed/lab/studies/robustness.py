@@ -49,31 +49,25 @@ class Rows(NamedTuple):
         return Rows(self.x.iloc[rows].reset_index(drop=True), self.y[rows])
 
 
-def _five_columns(rng: np.random.Generator, n: int) -> Rows:
-    """Two classes by a noisy product and a noisy sum of five normal columns."""
-    x = rng.normal(size=(n, 5))
-    score = 1.5 * x[:, 0] * x[:, 1] + x[:, 2] + 0.8 * rng.normal(size=n)
-    return Rows(pd.DataFrame(x, columns=list("abcde")), (score > 0).astype(int))
+SIMULATIONS = ("five columns", "rare class", "mixed columns")
 
 
-def _rare_class(rng: np.random.Generator, n: int) -> Rows:
-    """A class of 8 % of the rows, with a shifted mean."""
-    y = (rng.uniform(size=n) < 0.08).astype(int)
-    return Rows(pd.DataFrame(rng.normal(size=(n, 4)) + y[:, None], columns=list("abcd")), y)
-
-
-def _mixed_columns(rng: np.random.Generator, n: int) -> Rows:
-    """Numbers, a category with an effect, 0/1 columns and missing cells."""
+def _simulated(problem: str, rng: np.random.Generator, n: int) -> Rows:
+    if problem == "five columns":  # two classes by a noisy product and a noisy sum of normal columns
+        x = rng.normal(size=(n, 5))
+        score = 1.5 * x[:, 0] * x[:, 1] + x[:, 2] + 0.8 * rng.normal(size=n)
+        return Rows(pd.DataFrame(x, columns=list("abcde")), (score > 0).astype(int))
+    if problem == "rare class":  # of 8 % of the rows, with a shifted mean
+        y = (rng.uniform(size=n) < 0.08).astype(int)
+        return Rows(pd.DataFrame(rng.normal(size=(n, 4)) + y[:, None], columns=list("abcd")), y)
+    # numbers, a category with an effect, 0/1 columns and missing cells
     kind = rng.integers(3, size=n)
-    x = pd.DataFrame({"a": rng.normal(size=n), "b": rng.exponential(size=n), "kind": np.array(list("uvw"))[kind]})
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.exponential(size=n), "kind": np.array(list("uvw"))[kind]})
     for j in range(3):
-        x[f"flag{j}"] = rng.integers(2, size=n)
-    score = x["a"] + np.log(x["b"]) * (kind == 1) + x["flag0"] + 0.5 * rng.normal(size=n)
-    x.loc[rng.uniform(size=n) < 0.1, "b"] = np.nan
-    return Rows(x, (score > 0.5).astype(int).to_numpy())
-
-
-SIMULATIONS = {"five columns": _five_columns, "rare class": _rare_class, "mixed columns": _mixed_columns}
+        frame[f"flag{j}"] = rng.integers(2, size=n)
+    score = frame["a"] + np.log(frame["b"]) * (kind == 1) + frame["flag0"] + 0.5 * rng.normal(size=n)
+    frame.loc[rng.uniform(size=n) < 0.1, "b"] = np.nan
+    return Rows(frame, (score > 0.5).astype(int).to_numpy())
 
 
 def _in_groups(rows: Rows, rng: np.random.Generator) -> Rows:
@@ -105,7 +99,7 @@ def _training_and_test(problem: str, seed: int, data: pathlib.Path | None, quick
     """Random rows of a table or a simulation to learn from, at most two thirds, and others to predict."""
     rng, most = np.random.default_rng(seed), 60 if quick else MOST_ROWS
     if problem in SIMULATIONS:
-        rows = SIMULATIONS[problem](rng, most + NUM_TEST)
+        rows = _simulated(problem, rng, most + NUM_TEST)
     else:
         loaded = read_user_table(data_folder(f"{problem}.csv", data) / f"{problem}.csv")
         rows = Rows(loaded.x, np.asarray(loaded.y))

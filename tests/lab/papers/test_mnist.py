@@ -29,11 +29,11 @@ def tiny_mnist(tmp_path):
 
 
 def test_both_heads_start_from_the_same_network():
-    cen, softmax = (mnist.make_head(name, 3, 0.01) for name in ("cen", "softmax"))
+    cen, softmax = (mnist.Head(name, 3, 0.01) for name in ("cen", "softmax"))
     for one, other in zip(cen.module.kernel.feature_map.parameters(), softmax.module[0].parameters(), strict=True):
         assert torch.equal(one, other)
     with pytest.raises(ValueError, match="Unknown head"):
-        mnist.make_head("svm", 0, 0.01)
+        mnist.Head("svm", 0, 0.01)
 
 
 def test_mnist_runs_resumes_and_draws(tiny_mnist, tmp_path):
