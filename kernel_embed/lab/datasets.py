@@ -17,19 +17,11 @@ ENVIRONMENT_VARIABLE = "KERNEL_EMBED_DATA"
 Directory = str | os.PathLike[str] | None
 
 OPENML = {
-    "banknote": ("banknote-authentication", 1),
-    "breastcancer": ("breast-w", 1),
-    "diabetes": ("diabetes", 1),
-    "ecoli": ("ecoli", 1),
-    "ionosphere": ("ionosphere", 1),
-    "musk": ("clean1", 1),
-    "robot": ("wall-robot-navigation", 1),
-    "segment": ("segment", 1),
-    "vertebral": ("vertebra-column", 1),
-    "waveform": ("waveform-5000", 1),
-    "wine": ("wine", 1),
-    "yeast": ("yeast", 4),
-}
+    "banknote": ("banknote-authentication", 1), "breastcancer": ("breast-w", 1), "diabetes": ("diabetes", 1),
+    "ecoli": ("ecoli", 1), "ionosphere": ("ionosphere", 1), "musk": ("clean1", 1), "segment": ("segment", 1),
+    "robot": ("wall-robot-navigation", 1), "vertebral": ("vertebra-column", 1), "waveform": ("waveform-5000", 1),
+    "wine": ("wine", 1), "yeast": ("yeast", 4),
+}  # fmt: skip
 """Names and versions on OpenML; the copies there may differ in row order from the papers'."""
 
 
@@ -43,9 +35,8 @@ def data_folder(files: str, directory: Directory = None) -> pathlib.Path:
     """The directory of data sets, which should hold these files; an error without one."""
     place = data_directory(directory)
     if place is None:
-        raise FileNotFoundError(
-            f"There are no data sets. Give the directory that holds {files} with --data or in {ENVIRONMENT_VARIABLE}."
-        )
+        remedy = f"Give the directory that holds {files} with --data or in {ENVIRONMENT_VARIABLE}."
+        raise FileNotFoundError(f"There are no data sets. {remedy}")
     return place
 
 
@@ -82,10 +73,8 @@ def _fetch(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
             warnings.simplefilter("ignore")  # that it tries again
             bunch = fetch_openml(title, version=version, as_frame=False, n_retries=1)
     except OSError as error:
-        raise OSError(
-            f"The data set {name!r} could not be fetched from OpenML ({error}). Without a network, give {remedy}; "
-            "kernel-embed reproduce --list names all files of an experiment."
-        ) from error
+        words = f"The data set {name!r} could not be fetched from OpenML ({error}). Without a network, give {remedy}"
+        raise OSError(f"{words}; kernel-embed reproduce --list names all files of an experiment.") from error
     return np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target)
 
 

@@ -192,9 +192,11 @@ def posterior_cases(settings: Settings) -> Iterator[Measurement]:
 
 TITLES = {False: "two-sample test", True: "independence test"}
 """By whether the rows are pairs."""
-CONDITIONAL = "conditional independence test"
 FIXED, TRANSFORMS = f"{OURS}, median kernel", f"{OURS}, transforms"
 METHODS: dict[str, Method] = {TRANSFORMS: "transforms", f"{OURS}, kernel": "kernel", f"{OURS}, residuals": "residuals"}
+
+
+LEARNED, BARE = f"{OURS}, kernel learned", "bare Gram and product"
 
 
 def _triples(n: int) -> tuple[Array, ...]:
@@ -203,58 +205,43 @@ def _triples(n: int) -> tuple[Array, ...]:
     return z + rng.normal(size=(n, 1)), np.sin(2 * z) + rng.normal(size=(n, 1)), z
 
 
-def _data(n: int, paired: bool) -> tuple[Array, ...]:
-    if paired:
-        return _triples(n)[:2]
+def _test(name: str, n: int, permutations: int, paired: bool) -> Call:
+    """A permutation test of a library, or the Gram matrices and their product, a lower bound for any test."""
     rng = np.random.default_rng(0)
-    return rng.normal(size=(n, 2)), rng.normal(size=(n, 2)) + 0.2
+    x, y = _triples(n)[:2] if paired else (rng.normal(size=(n, 2)), rng.normal(size=(n, 2)) + 0.2)
+    samples = [torch.as_tensor(sample) for sample in (x, y)]
+    if name in (FIXED, LEARNED):
+        test: Any = partial(independence_test if paired else two_sample_test, *samples)
+        points = {"kernel": samples[0], "kernel_y": samples[1]} if paired else {"kernel": torch.cat(samples)}
+        kernels = {key: set_lengthscales_by_median(RBFKernel().to(one), one) for key, one in points.items()}
+        options = kernels if name == FIXED else {}
+        return lambda: {"pvalue": test(num_permutations=permutations, seed=0, **options).pvalue}
+    if name == "hyppo":
+        from hyppo.independence import Hsic
+        from hyppo.ksample import MMD
 
+        test = Hsic if paired else MMD
+        test().test(x[:5], y[:5], reps=1, auto=False)  # compile it before the timing starts
+        return lambda: {"pvalue": float(test().test(x, y, reps=permutations, auto=False, random_state=0)[1])}
+    if name == "dcor":
+        import dcor
 
-def _our_test(n: int, permutations: int, paired: bool, learned: bool) -> Call:
-    x, y = map(torch.as_tensor, _data(n, paired))
-    test: Any = partial(independence_test if paired else two_sample_test, x, y)
-    samples = {"kernel": x, "kernel_y": y} if paired else {"kernel": torch.cat([x, y])}
-    kernels = {} if learned else {k: set_lengthscales_by_median(RBFKernel().to(x), v) for k, v in samples.items()}
-    return lambda: {"pvalue": test(num_permutations=permutations, seed=0, **kernels).pvalue}
-
-
-def _bare(n: int, permutations: int, paired: bool) -> Call:
-    """The Gram matrices and their product with one column per permutation: a lower bound for any test."""
-    x, y = (torch.as_tensor(array) for array in _data(n, paired))
-    samples = (x, y) if paired else (torch.cat([x, y]),)
+        test = dcor.independence.distance_covariance_test if paired else dcor.homogeneity.energy_test
+        return lambda: {"pvalue": float(test(x, y, num_resamples=permutations, random_state=0).pvalue)}
+    samples = samples if paired else [torch.cat(samples)]
     W = torch.rand(len(samples[0]), permutations, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
-    def call() -> None:
+    def bare() -> None:
         K, *L = (torch.exp(-0.5 * torch.cdist(one, one).square()) for one in samples)
         _ = (W * ((K * L[0] if L else K) @ W)).sum(0)
 
-    return call
+    return bare
 
 
-def _hyppo(n: int, permutations: int, paired: bool) -> Call:
-    from hyppo.independence import Hsic
-    from hyppo.ksample import MMD
-
-    test: Any = Hsic if paired else MMD
-    x, y = _data(n, paired)
-    test().test(x[:5], y[:5], reps=1, auto=False)  # compile it before the timing starts
-    return lambda: {"pvalue": float(test().test(x, y, reps=permutations, auto=False, random_state=0)[1])}
-
-
-def _dcor(n: int, permutations: int, paired: bool) -> Call:
-    import dcor
-
-    x, y = _data(n, paired)
-    test = dcor.independence.distance_covariance_test if paired else dcor.homogeneity.energy_test
-    return lambda: {"pvalue": float(test(x, y, num_resamples=permutations, random_state=0).pvalue)}
-
-
-def _our_conditional_test(n: int, method: Method) -> Call:
+def _conditional_test(name: str, n: int) -> Call:
     x, y, z = map(torch.as_tensor, _triples(n))
-    return lambda: {"pvalue": conditional_independence_test(x, y, z, seed=0, method=method).pvalue}
-
-
-def _causal_learn(n: int) -> Call:
+    if name in METHODS:
+        return lambda: {"pvalue": conditional_independence_test(x, y, z, seed=0, method=METHODS[name]).pvalue}
     from causallearn.utils.cit import CIT
 
     data = np.column_stack(_triples(n))
@@ -266,15 +253,14 @@ def hypothesis_cases(settings: Settings) -> Iterator[Measurement]:
     """Permutation tests against hyppo and dcor, conditional tests against causal-learn."""
     n, b = (60, 100) if settings.quick else (500, 1000)
     for paired, title in TITLES.items():
-        yield Measurement(title, FIXED, n, partial(_our_test, n, b, paired, False), against=FIXED, repeats=25)
-        yield Measurement(title, f"{OURS}, kernel learned", n, partial(_our_test, n, b, paired, True), against=FIXED)
-        bare = partial(_bare, n, b, paired)
-        yield Measurement(title, "bare Gram and product", n, bare, against=FIXED, repeats=25)
-        for name, other in (("hyppo", _hyppo), ("dcor", _dcor)):
-            yield Measurement(title, name, n, partial(other, n, b, paired), package=name, against=FIXED)
+        for name in (FIXED, LEARNED, BARE, "hyppo", "dcor"):
+            package, repeats = name if name in ("hyppo", "dcor") else "", 25 if name in (FIXED, BARE) else 1
+            yield Measurement(title, name, n, partial(_test, name, n, b, paired), package, FIXED, repeats)
     for n in (60,) if settings.quick else (300, 1500):
-        for name, method in METHODS.items():
-            prepare = partial(_our_conditional_test, n, method)
-            repeats = 5 if name == TRANSFORMS else 1
-            yield Measurement(CONDITIONAL, name, n, prepare, against=TRANSFORMS, repeats=repeats)
-        yield Measurement(CONDITIONAL, "causal-learn", n, partial(_causal_learn, n), "causallearn", TRANSFORMS, 5)
+        for name in (*METHODS, "causal-learn"):
+            package, repeats = (
+                "" if name in METHODS else "causallearn",
+                5 if name in (TRANSFORMS, "causal-learn") else 1,
+            )
+            prepare = partial(_conditional_test, name, n)
+            yield Measurement("conditional independence test", name, n, prepare, package, TRANSFORMS, repeats)

@@ -37,6 +37,7 @@ ROWS = {SMALL: 500, "robot": 5456, "shuttle": 58_000, MILLION: 1_000_000, HETERO
 DRAWN = {SMALL: (10, 3), MILLION: (20, 10)}
 """Columns and classes of simulated tables."""
 DEFAULT = f"{OURS}: default"
+LABELS = {"default": DEFAULT}
 Array = NDArray[np.float64]
 
 
@@ -70,12 +71,8 @@ def classifier_cases(settings: Settings) -> Iterator[Measurement]:
     """Training time and NLL of the classifier, compared with SVC, GPC and Dirichlet."""
     for n in (150, 300) if settings.quick else (500, 1000, 2000, 4000):
         for learner in ("default", *REFERENCES):
-            prepare = partial(_prepare, learner, n)
-            yield Measurement("time to a learned classifier", _label(learner), n, prepare, against=DEFAULT)
-
-
-def _label(learner: str) -> str:
-    return DEFAULT if learner == "default" else learner
+            prepare, label = partial(_prepare, learner, n), LABELS.get(learner, learner)
+            yield Measurement("time to a learned classifier", label, n, prepare, against=DEFAULT)
 
 
 def heteroscedastic(n: int, seed: int = 0) -> tuple[pd.DataFrame, Array, Array]:
@@ -128,7 +125,7 @@ def _on_table(settings: Settings, name: str, others: dict[str, str]) -> Iterator
     n = min(ROWS[name], 300) if settings.quick else ROWS[name]
     for learner, package in {"default": "", **others}.items():
         prepare = partial(_alone, name, learner, n, settings.data)
-        yield Measurement(f"whole tables: {name}", _label(learner), n, prepare, package, DEFAULT)
+        yield Measurement(f"whole tables: {name}", LABELS.get(learner, learner), n, prepare, package, DEFAULT)
 
 
 @part("tables")
@@ -172,7 +169,7 @@ def latency_cases(settings: Settings) -> Iterator[Measurement]:
         for words, rows in {"one row": 1, "all rows": n}.items() if not settings.quick else [("one row", 1)]:
             for learner in ("default", "boosting"):
                 prepare, title = partial(_latency, task, learner, rows), f"prediction of {target}, {words}"
-                yield Measurement(title, _label(learner), n, prepare, against=DEFAULT, repeats=30)
+                yield Measurement(title, LABELS.get(learner, learner), n, prepare, against=DEFAULT, repeats=30)
 
 
 TABLES = "distributions: tables"

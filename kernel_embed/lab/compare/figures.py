@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,9 +27,6 @@ from .predictions import importances
 from .report import REFIT_SECONDS, Content, html_table, picture, section
 from .result import ComparisonResult
 from .tables import UserTable
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CURVE_SECONDS = 10.0
 """A learner that took longer for a fit has no learning curve, which takes five fits."""
@@ -136,16 +133,12 @@ def _some_rows(table: UserTable) -> tuple[NDArray[np.float64], NDArray[Any], pd.
 
 
 class Plane(NamedTuple):
-    """Points (n, 2) to draw, their labels, and the names of the axes; principal axes if ``is_projected``."""
+    """Points (n, 2) to draw, their labels, the names of the axes, and whether these are principal axes."""
 
     points: NDArray[np.float64]
     y: NDArray[Any]
-    names: tuple[str, ...]
+    names: dict[str, str]
     is_projected: bool
-
-    def name_axes(self, axes: Axes) -> None:
-        """Write the names on the axes."""
-        axes.set(xlabel=plain(self.names[0]), ylabel=plain(self.names[1]))
 
 
 def _plane(table: UserTable) -> Plane | None:
@@ -155,8 +148,9 @@ def _plane(table: UserTable) -> Plane | None:
         return None
     are_numbers = all(dtype == np.float64 for dtype in table.x.dtypes)
     if table.x.shape[1] == 2 and are_numbers and table.x.notna().to_numpy().all():
-        return Plane(part.to_numpy(), y, table.features, False)
-    names = ("first principal axis", "second principal axis")
+        first, second = map(plain, table.features)
+        return Plane(part.to_numpy(), y, {"xlabel": first, "ylabel": second}, False)
+    names = {"xlabel": "first principal axis", "ylabel": "second principal axis"}
     return Plane(PCA(2, svd_solver="full").fit_transform(x), y, names, True)
 
 
@@ -195,7 +189,7 @@ def probability_maps(result: ComparisonResult, method: str | None) -> Content:
         figure, axes = new_figure(4.2, 3.1)
         class_names = list(map(plain, names))
         plot_probability_map(probabilities, plane.points, numbers, len(classes), class_names=class_names, ax=axes)
-        plane.name_axes(axes)
+        axes.set(**plane.names)
         yield picture(figure, name, "", "quarter")
 
 
@@ -204,9 +198,8 @@ def evidence_curve(result: ComparisonResult, method: str | None) -> Content:
     """The evidence of the rows over the lengthscale."""
     x = torch.as_tensor(_some_rows(result.table)[0])
     embedding, objective = inputs_model(x, kernel_class(result.settings.kernel))
-    median = float(median_distance(x))
+    median, values = float(median_distance(x)), []
     lengthscales = np.geomspace(median / 20, median * 5, 30)
-    values = []
     for lengthscale in lengthscales:
         embedding.kernel.lengthscale = lengthscale
         with torch.no_grad():
@@ -258,7 +251,7 @@ def witness(result: ComparisonResult, method: str | None) -> Content:
     if plane is not None:
         for sample, marker in ((p, "o"), (q, "x")):
             axes.scatter(*sample.T.numpy(), s=9, c="black", marker=marker, linewidths=0.5)
-        plane.name_axes(axes)
+        axes.set(**plane.names)
     words = (
         f"The witness function between the two largest classes: orange where {first} (circles) is denser, purple where "
         f"{second} (crosses) is. Its lengthscale was chosen by evidence, without the labels."

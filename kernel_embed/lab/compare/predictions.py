@@ -26,7 +26,7 @@ BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.35))
 MOST_GROUPS, FEWEST_OF_A_GROUP = 6, 10
 
 Groups = tuple[list[str], NDArray[np.int64]]
-"""Their names in order, and the number of the group of each row."""
+"""Names, and the number of the group of each row."""
 
 
 @section("Which classes “{method}” confuses", task="classification")
@@ -41,16 +41,13 @@ def confusion(result: ComparisonResult, method: str | None) -> Content:
         np.add.at(counts, (fold["truth"], fold["probabilities"].argmax(axis=1)), 1)
     totals = counts.sum(axis=1)
     recall = np.divide(counts.diagonal(), totals, out=np.full(len(classes), np.nan), where=totals > 0)
+    shares = [f"{100 * share:.0f} %" for share in recall]
     if len(classes) > MOST_CLASSES:
         lowest = [j for j in np.argsort(recall) if totals[j]][:MOST_CLASSES]
-        rows = [[classes[j], str(totals[j]), f"{100 * recall[j]:.0f} %"] for j in lowest]
-        yield html_table(["class", "rows", "recall"], rows)
+        yield html_table(["class", "rows", "recall"], [[classes[j], str(totals[j]), shares[j]] for j in lowest])
         return
-    rows = [
-        [classes[j], *(str(count) if count else "·" for count in counts[j]), f"{100 * recall[j]:.0f} %"]
-        for j in range(len(classes))
-        if totals[j]
-    ]
+    cells = [[str(count) if count else "·" for count in row] for row in counts]
+    rows = [[classes[j], *cells[j], shares[j]] for j in range(len(classes)) if totals[j]]
     yield html_table(["truth \\ predicted", *classes, "recall"], rows)
 
 
@@ -204,10 +201,8 @@ def influential_rows(result: ComparisonResult, method: str | None) -> Content:
     if row is None or result.test is not None:
         return
     if row.seconds > REFIT_SECONDS:
-        yield (
-            f'<p class="note">The default took more than {REFIT_SECONDS:.0f} s to fit and was not fitted again. Call '
-            "regressor.influential_rows(X_new) for any row.</p>"
-        )
+        words = f"The default took more than {REFIT_SECONDS:.0f} s to fit and was not fitted again."
+        yield f'<p class="note">{words} Call regressor.influential_rows(X_new) for any row.</p>'
         return
     x, y, x_test, y_test, groups = result.comparison.split(0)
     model = fit_model(result.learners["default"].for_tables(), x, y, groups)
@@ -215,11 +210,8 @@ def influential_rows(result: ComparisonResult, method: str | None) -> Content:
     middle = int(np.argsort(means)[len(y_test) // 2])
     (influential,) = model.influential_rows(x_test.iloc[[middle]], 6)
     names = _most_relevant(result, 4)
-    own = map(_text, x_test.iloc[middle][names])
-    cells = [
-        ["the row to predict", "", decimal(y_test[middle]), *own],
-        ["its predicted mean", "", decimal(means[middle]), *[""] * len(names)],
-    ]
+    cells = [["the row to predict", "", decimal(y_test[middle]), *map(_text, x_test.iloc[middle][names])]]
+    cells.append(["its predicted mean", "", decimal(means[middle]), *[""] * len(names)])
     for one in influential:
         texts = map(_text, x.iloc[one.number][names])
         cells.append([f"training row {one.number}", f"{one.weight:.2f}", decimal(one.target), *texts])

@@ -52,8 +52,8 @@ class ReferenceClassifier(MostProbable):
         if self.name == "dirichlet":
             return _predict_dirichlet(self.model_, X)
         model = self.model_[1] if self.name.startswith("svc") else self.model_
-        prepare = {"logistic": np.asarray, "catboost": catboost_frame, "lightgbm": _numbered}.get(self.name)
-        return np.asarray(model.predict_proba(X if prepare is None else prepare(X)))
+        prepare: dict[str, Any] = {"logistic": np.asarray, "catboost": catboost_frame, "lightgbm": _numbered}
+        return np.asarray(model.predict_proba(prepare[self.name](X) if self.name in prepare else X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable labels; those of the SVC itself, which may be others."""

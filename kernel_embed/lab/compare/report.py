@@ -1,8 +1,7 @@
 """The comparison as one page: text, tables and figures in a single file that needs no network.
 
-A section is a function of a :class:`~kernel_embed.lab.compare.ComparisonResult` and of the recommended learner, if
-there is one, under :func:`section`. To add one, write it in :mod:`~kernel_embed.lab.compare.predictions` or
-:mod:`~kernel_embed.lab.compare.figures`; sections follow each other in the order of these files.
+A section is a function of a result and of the recommended learner, if there is one, under :func:`section`. Sections
+follow each other in the order of :mod:`~kernel_embed.lab.compare.predictions` and ``figures``.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class Section(NamedTuple):
             if isinstance(error, ImportError | MemoryError):
                 return content  # another run may have what this one lacks
         if path is not None and HAS_MATPLOTLIB:
-            write_cache(path, content)
+            write_whole(path, lambda file: json.dump(content, file), "w")
         return content
 
 
@@ -110,11 +109,6 @@ def cache_path(out: pathlib.Path | None, name: str, figures: Sequence[object]) -
     """The file of a section drawn of these figures; ``None`` without a directory."""
     digest = hashlib.sha256(json.dumps([name, __version__, figures]).encode()).hexdigest()[:16]
     return None if out is None else out / "pictures" / f"{digest}.json"
-
-
-def write_cache(path: pathlib.Path, content: Sequence[Picture | str]) -> None:
-    """Keep the content of a section for the next run."""
-    write_whole(path, lambda file: json.dump(content, file), "w")
 
 
 def read_cache(path: pathlib.Path) -> list[Picture | str]:
@@ -180,20 +174,19 @@ def write_report(results: Sequence[ComparisonResult], path: pathlib.Path, progre
 
 def _page(title: str, result: ComparisonResult, body: str) -> str:
     settings, task = result.settings, result.task
-    tried = "One way to learn was tried, and scored on rows it had not seen."
+    texts = {"title": title, "version": __version__, "kernel": settings.kernel}
+    texts["tried"] = "One way to learn was tried, and scored on rows it had not seen."
     if len(settings.methods) > 1:
-        tried = (
+        texts["tried"] = (
             f"{len(settings.methods)} ways to learn were tried on the same rows and scored on rows they had not seen. "
             f"This page says which one to use, and how certain that is. The rule: {rule(task)}"
         )
-    limit = "all rows for every learner"
+    texts["limit"] = "all rows for every learner"
     if settings.budget is not None:
-        limit = f"at most {settings.budget:g} CPU s for one learner on one table"
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
+        texts["limit"] = f"at most {settings.budget:g} CPU s for one learner on one table"
+    texts["date"] = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
     folds = "folds" if result.table.groups is None else "folds of whole groups"
-    test = "a test table" if settings.folds == 1 else f"{settings.folds} {folds} (seed {settings.seed})"
-    texts = {"title": title, "tried": tried, "version": __version__, "date": date, "test": test}
-    texts |= {"kernel": settings.kernel, "limit": limit}
+    texts["test"] = "a test table" if settings.folds == 1 else f"{settings.folds} {folds} (seed {settings.seed})"
     meanings = {score.header.removesuffix(" %"): score.meaning for score in task.scores}
     columns = _terms({**meanings, **({"bound": task.bound} if task.bound else {}), **COLUMNS})
     descriptions = _terms({name: result.learners[name].description for name in settings.methods})
@@ -251,7 +244,7 @@ def _saved_model(result: ComparisonResult, method: str, folder: pathlib.Path) ->
     except FAILURES as error:
         sentence = f"Fitted to all rows it could not be saved: {str(error).split('. ')[0]}."
         if refusal is not None:
-            write_cache(refusal, [sentence])
+            write_whole(refusal, lambda file: json.dump([sentence], file), "w")
         return sentence
     return f"Fitted to all rows, in the same folder: {result.learners[method].loading(path.name)}"
 

@@ -164,25 +164,22 @@ class ComparisonResult:
 
 def ranking_table(rows: Sequence[Row], task: Task, full: bool = False) -> tuple[list[str], list[list[str]]]:
     """Header and cells: scores, paired difference from the best row, p-value, tie and cost; ``full`` for the report."""
-    columns = [(score, score.header) for score in task.scores]
-    if not full:
-        columns = [
-            (score, score.short or task.loss_name) for score in task.scores if score.short or score.name == task.loss
-        ]
-    header = ["learner", *(title for _, title in columns), "behind best", "p", "tied", *_costs(rows[0], task, full)]
+    scores = [score for score in task.scores if full or score.short or score.name == task.loss]
+    titles = [score.header if full else score.short or task.loss_name for score in scores]
+    header = ["learner", *titles, "behind best", "p", "tied", *_costs(rows[0], task, full)]
     lines = []
     for row in rows:
         if not row.finished:
             lines.append([row.method, *["–"] * (len(header) - 1)])
             continue
-        scores = [
-            row.scores[score.name].text(score.digits, score.factor, with_error=full or score.name == task.loss)
-            for score, _ in columns
-        ]
+        cells = [row.method + ("*" if row.note else "")]
+        for score in scores:
+            with_error = full or score.name == task.loss
+            cells.append(row.scores[score.name].text(score.digits, score.factor, with_error))
         difference = [row.behind.text(), _number(row.pvalue, ".3f"), "tied" if is_tied(row, rows[0]) else ""]
         if row.method == rows[0].method:
             difference = [""] * 3
-        lines.append([row.method + ("*" if row.note else ""), *scores, *difference, *_costs(row, task, full).values()])
+        lines.append([*cells, *difference, *_costs(row, task, full).values()])
     return header, lines
 
 
