@@ -211,7 +211,7 @@ def _test(name: str, n: int, permutations: int, paired: bool) -> Call:
     x, y = _triples(n)[:2] if paired else (rng.normal(size=(n, 2)), rng.normal(size=(n, 2)) + 0.2)
     samples = [torch.as_tensor(sample) for sample in (x, y)]
     if name in (FIXED, LEARNED):
-        test: Any = partial(independence_test if paired else two_sample_test, *samples)
+        test: Any = partial(independence_test if paired else two_sample_test, samples[0], samples[1])
         points = {"kernel": samples[0], "kernel_y": samples[1]} if paired else {"kernel": torch.cat(samples)}
         kernels = {key: set_lengthscales_by_median(RBFKernel().to(one), one) for key, one in points.items()}
         options = kernels if name == FIXED else {}

@@ -39,7 +39,6 @@ from . import OURS, Call, Measurement, inference, part
 THREADS = {1: "one thread", 2: "two threads"}
 SIZES, WITH_TWO_THREADS = (250, 500, 1000, 2000, 4000, 8000, 16_000), 2000
 AUTOGRAD = f"{OURS}, through autograd"
-ROUNDS = 3
 
 
 class Cauchy(Kernel):
@@ -201,7 +200,7 @@ def objective_cases(settings: Settings) -> Iterator[Measurement]:
     """Objective and gradient over one Cholesky factorization, from 250 to 16,000 rows."""
 
     def measured(name: str, make: Callable[[], Call], counted: int | None, n: int, threads: int) -> Measurement:
-        rounds = ROUNDS if n <= WITH_TWO_THREADS and not settings.quick else 1
+        rounds = 3 if n <= WITH_TWO_THREADS and not settings.quick else 1
         call = partial(measure_objective, make, counted, n, threads, rounds)
         return Measurement(f"objective and gradient, {THREADS[threads]}", name, n, lambda: call, against=FIRST)
 

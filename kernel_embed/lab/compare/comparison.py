@@ -28,8 +28,6 @@ from .tasks import TASKS, Arrays, Split
 KEY = ("experiment", "dataset", "data", "task", "kernel", "method", "fold", "folds", "seed", "budget")
 TablePair = tuple[UserTable, UserTable | None]
 """A table, and its test table if there is one."""
-IMPORTANCE_REPEATS, IMPORTANCE_ROWS = 2, 300
-"""Permutations of each column, and rows, in each fold; the report averages over folds."""
 
 
 def compare(
@@ -251,7 +249,7 @@ def learned_arrays(learner: Any) -> Arrays:
     if kernel is not None and getattr(kernel, "has_lengthscale", False):
         arrays["lengthscale"] = kernel.lengthscale.detach().cpu().numpy().ravel()
     if hasattr(model, "inverse_lengthscales_"):
-        importances = model.permutation_importance(IMPORTANCE_REPEATS, IMPORTANCE_ROWS)
+        importances = model.permutation_importance(2, 300)  # few repeats and rows: the report averages over folds
         arrays["importance"], arrays["importance_names"] = importances.mean, np.array(importances.names, dtype=str)
     pool = getattr(getattr(model, "conditioned_", None), "pool", None)
     if pool is not None:

@@ -112,7 +112,6 @@ class Task:
 
 
 Floats = NDArray[np.float64]
-SMALLEST_PROBABILITY = 1e-15
 COVERAGE = 0.9
 PINBALL_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 LEVELS = (np.arange(100) + 0.5) / 100
@@ -122,17 +121,17 @@ LEVELS = (np.arange(100) + 0.5) / 100
 def log_losses(probabilities: Floats, truth: NDArray[Any]) -> Floats:
     """−log p of the true class of each row; ``truth`` holds class numbers."""
     p = np.take_along_axis(probabilities, truth[:, None], axis=1)[:, 0]
-    return np.asarray(-np.log(np.clip(p, SMALLEST_PROBABILITY, 1.0)))
+    return np.asarray(-np.log(np.clip(p, 1e-15, 1.0)))
 
 
-def calibration_error(confidence: Floats, correct: NDArray[np.bool_], num_bins: int = 10) -> float:
-    """Σ over bins of (share of points) · |mean confidence − accuracy|.
+def calibration_error(confidence: Floats, correct: NDArray[np.bool_]) -> float:
+    """Σ over ten bins of (share of points) · |mean confidence − accuracy|.
 
     Example:
         >>> calibration_error(np.array([0.9, 0.9, 0.9, 0.9]), np.array([True, True, True, False])).__round__(2)
         0.15
     """
-    bins = np.minimum((confidence * num_bins).astype(int), num_bins - 1)
+    bins = np.minimum((confidence * 10).astype(int), 9)
     gaps = [abs(confidence[bins == b].mean() - correct[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
     return float(sum(gaps))
 
@@ -242,10 +241,6 @@ def _score_numbers(arrays: Arrays) -> dict[str, Floats]:
     }
 
 
-def _pool_numbers(folds: Sequence[Arrays]) -> dict[str, float]:
-    return {"coverage": float(np.concatenate([_score_numbers(arrays)["coverage"] for arrays in folds]).mean())}
-
-
 REGRESSION = Task(
     name="regression",
     kind="regression",
@@ -275,7 +270,7 @@ REGRESSION = Task(
     predict=_predict_numbers,
     summarize=_summarize_numbers,
     score_rows=_score_numbers,
-    pool=_pool_numbers,
+    pool=lambda folds: {"coverage": float(np.concatenate([_score_numbers(fold)["coverage"] for fold in folds]).mean())},
     describe=lambda y: f"target from {decimal(y.min())} to {decimal(y.max())}",
 )
 

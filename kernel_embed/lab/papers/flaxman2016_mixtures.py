@@ -132,9 +132,9 @@ def _quadrature(potential: Potential, u: NDArray[np.float64]) -> float:
     return float(top + np.log(np.trapezoid(np.exp(heights - top), grid)))
 
 
-def _draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20) -> None:
+def _draw_model(path: pathlib.Path) -> None:
     """Figure 1: (A) draws of the prior, (B) the empirical embedding, (C) the posterior and the truth."""
-    generator, centres = np.random.RandomState(1), np.array([-1.0, 1.0])
+    lengthscale, num_data, centres, generator = 0.25, 20, np.array([-1.0, 1.0]), np.random.RandomState(1)
     data = torch.as_tensor(generator.choice(centres, num_data) + 0.5 * generator.standard_normal(num_data))[:, None]
     embedding = BayesianMeanEmbedding(RBFKernel(), noise=0.01).double()
     embedding.kernel.lengthscale = lengthscale
@@ -168,18 +168,6 @@ def _draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 2
     save_picture(figure, path, 100)
 
 
-def _draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
-    """Figure 3, the densities, and the evidence of the pooled sample."""
-    figure, axes = new_figure(7.2, 3.4, 1, 2)
-    grid = torch.linspace(-6, 6, 400, dtype=torch.float64)
-    for i, (name, density) in enumerate(zip(("normal", "Laplace"), densities(grid), strict=True)):
-        axes[0].plot(array(grid), array(density), label=name, **line_style(i))
-    legend_below(axes[0])
-    axes[0].set(xlabel="x", ylabel="density")
-    curve(records, axes[1])
-    save_picture(figure, path, 100)
-
-
 def _draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
     """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and by the central limit."""
     figure, axes = new_figure(3.6 * len(lengthscales), 5.6, 2, len(lengthscales), squeeze=False)
@@ -191,16 +179,6 @@ def _draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: p
             plot_witness(Witness(embedding, p, q), grid, ax=panel)
             panel.set_title(f"lengthscale {lengthscale:.2f}, noise {noise}", fontsize=10)
             legend_below(panel)
-    save_picture(figure, path, 100)
-
-
-def _draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
-    """Figure 4: the lengthscale along each chain."""
-    figure, panel = new_figure(7.2, 3.4)
-    plot_traces(posterior, NAME, ax=panel)
-    for value in PUBLISHED:
-        panel.axhline(value, color="0.3", linewidth=1.0, linestyle="--", label=f"published {value}")
-    panel.set(yscale="log", ylabel="lengthscale")
     save_picture(figure, path, 100)
 
 
@@ -254,16 +232,28 @@ def _summarize(records: Sequence[Record]) -> str:
 
 
 def _draw(records: Sequence[Record], out: pathlib.Path) -> None:
-    """``figure1``, ``figure3``, ``figure4``, ``figure5`` and ``figure5_posterior``."""
+    """All pictures; Figure 3 is the densities and the evidence of the pooled sample, Figure 4 the chains."""
     by_maxima, by_chains = _split(records)
     n, draws, seed = (int(number(by_chains[-1], field)) for field in ("n", "num_draws", "seed"))
     p, q = mixture_samples(n // 6, seed)
     _draw_model(out / "figure1.png")
-    _draw_mixtures(by_maxima, out / "figure3.png")
+    figure, axes = new_figure(7.2, 3.4, 1, 2)
+    grid = torch.linspace(-6, 6, 400, dtype=torch.float64)
+    for i, (name, density) in enumerate(zip(("normal", "Laplace"), densities(grid), strict=True)):
+        axes[0].plot(array(grid), array(density), label=name, **line_style(i))
+    legend_below(axes[0])
+    axes[0].set(xlabel="x", ylabel="density")
+    curve(by_maxima, axes[1])
+    save_picture(figure, out / "figure3.png", 100)
+    posterior = sample(out / _file_name(n, draws, seed), n // 6, draws, seed)
+    figure, panel = new_figure(7.2, 3.4)
+    plot_traces(posterior, NAME, ax=panel)
+    for value in PUBLISHED:
+        panel.axhline(value, color="0.3", linewidth=1.0, linestyle="--", label=f"published {value}")
+    panel.set(yscale="log", ylabel="lengthscale")
+    save_picture(figure, out / "figure4.png", 100)
     lengthscales = sorted(number(r, "lengthscale") for r in by_maxima if r["kind"] == "maximum")
     _draw_witnesses(lengthscales, p, q, out / "figure5.png")
-    posterior = sample(out / _file_name(n, draws, seed), n // 6, draws, seed)
-    _draw_traces(posterior, out / "figure4.png")
     _draw_averages(posterior, p, q, out / "figure5_posterior.png")
 
 
