@@ -196,14 +196,14 @@ class DirectObjective(Direct):
         leaf = torch.as_tensor(K).requires_grad_(with_gradient)
         eta = torch.tensor(ridge, dtype=leaf.dtype, requires_grad=with_gradient)
         kind = ConditionedMulticlass if isinstance(self._embedding, MulticlassEmbedding) else ConditionedEmbedding
-        try:
-            with torch.set_grad_enabled(with_gradient):
+        with torch.set_grad_enabled(with_gradient):
+            try:
                 system = DenseSystem(leaf, eta, self._weights)
-                attached = kind(self._embedding, self._x, self._y, system, units=self._units)
-                vars(attached)["Y"] = self._targets
-                values = [c * check_value(term, term.evaluate(attached)) for c, term, _ in self._steps]
-        except (NotPSDError, NanError):
-            return None
+            except (NotPSDError, NanError):
+                return None
+            attached = kind(self._embedding, self._x, self._y, system, units=self._units)
+            vars(attached)["Y"] = self._targets
+            values = [c * check_value(term, term.evaluate(attached)) for c, term, _ in self._steps]
         terms = [value.item() for value in values]
         if not with_gradient:
             return _Answer(terms, {})
