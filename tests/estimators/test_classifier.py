@@ -10,7 +10,6 @@ import pytest
 import torch
 from gpytorch.constraints import Positive
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
@@ -121,17 +120,6 @@ def test_boolean_labels_and_two_classes(iris):
     scores = classifier.decision_function(x)
     assert scores.shape == (150,)
     np.testing.assert_array_equal(scores > 0, classifier.predict(x))
-
-
-def test_clone_and_repr():
-    kernel = ScaleKernel(MaternKernel(1.5))
-    original = ke.MulticlassEmbeddingClassifier(kernel, ke.LeaveOneOutRisk(), num_restarts=2, random_state=3)
-    copied = clone(original)
-    assert copied.kernel is not kernel
-    assert copied.get_params()["num_restarts"] == 2
-    assert "num_restarts=2" in repr(original)
-    assert "LeaveOneOutRisk" in repr(original)
-    assert repr(ke.MulticlassEmbeddingClassifier()) == "MulticlassEmbeddingClassifier()"
 
 
 def test_the_kernel_given_is_never_changed(iris):

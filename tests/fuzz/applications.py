@@ -29,27 +29,6 @@ def array(value: object) -> object:
 # votes ---------------------------------------------------------------------------------------------------------------
 
 
-def grams(i: Inputs) -> list[np.ndarray]:
-    K = np.exp(-np.square(clean_x().numpy()[:, None] - clean_x().numpy()[None]).sum(-1))
-    odd = {"nan": K * NAN, "short": K[:3], "list": K.tolist(), "nothing": None, "huge": K * 1e300, "zero": 0 * K}
-    name = i.pick("K", ("clean", *odd)) if i.is_broken("x", "kernel") else "clean"
-    return [K, odd.get(name, K)]
-
-
-def vote_problem(i: Inputs) -> object:
-    signs = array(i.labels()) if i.is_broken("y") else np.where(np.arange(N) % 2 == 1, 1.0, -1.0)
-    problem = i.call(voting.VoteProblem, grams(i), signs, elastic=0.0)
-    r = i.setting("r", np.ones(2), (None, np.ones(3), -np.ones(2), np.ones(2) * NAN, "11"))
-    solver = i.one_of(
-        lambda: None,
-        lambda: i.call(voting.CoordinateDescent, max_rounds=20),
-        lambda: i.call(voting.ColumnGeneration, max_rounds=20),
-    )
-    weights = (i.setting("lam", 0.1),), (i.setting("beta", 0.1),)
-    path = voting.problem_path(problem, r, *weights, solver=solver, tolerance=i.setting("tolerance", 1e-6))
-    return [point.solution.objective for point in path]
-
-
 VOTING = {"lams": (0.1,), "betas": (0.1,)}
 ENTRIES |= {
     "vote_path": lambda i: [
@@ -63,13 +42,6 @@ ENTRIES |= {
     "complexities": lambda i: ask(i.call(
         voting.complexities, voting.polynomial_kernels((1, 2)), array(i.x()),
         i.pick("method", ("trace", "dimension", "local", "monte_carlo")), radius=None, num_draws=10, seed=0), "values"),
-    "vote_complexities": lambda i: i.one_of(
-        lambda: i.call(voting.dimension_bound, grams(i)[1], num_features=2, degree=2),
-        lambda: float(i.call(voting.feature_dimension, num_features=2, degree=2)),
-        lambda: i.call(voting.monte_carlo, grams(i)[1], num_draws=10, seed=0),
-        lambda: voting.own_radius(grams(i)[1]),
-        lambda: voting.penalties(i.setting("lam", 0.1), i.setting("beta", 0.1), np.ones(2)),
-    ),
     "theorems": lambda i: ask(i.call(
         voting.margin_bound, array(i.x(usual=np.linspace(-1, 1, N))), theorem=i.pick("theorem", (1, 2)),
         mean_complexity=0.1, p=2, rho=0.5, confidence=0.95), "value"),
@@ -89,11 +61,6 @@ def vote_guarantee(i: Inputs) -> object:
     y = np.arange(N) % 2
     model = ke.VotedKernelClassifier(lam=0.001, beta=0.001).fit(clean_x().numpy() + y[:, None], y)
     return i.call(model.guarantee, rho=None, theorem=1, confidence=0.95).value
-
-
-def trace_bounds(i: Inputs) -> object:
-    K = array(ke.gram(i.kernel(), i.x()))
-    return voting.trace_bound(K), i.call(voting.local_bound, K, radius=None), voting.massart_bound(K)
 
 
 def kernel_families(i: Inputs) -> object:
@@ -224,7 +191,6 @@ PICTURES = {
     "reliability": lambda i, v, w, ax: plots.plot_reliability(v, np.arange(N) % 2 == 0, ax=ax),
     "traces": lambda i, v, w, ax: plots.plot_traces(draws(), i.setting("name", NAME), ax=ax),
     "density": lambda i, v, w, ax: plots.plot_density(draws(), NAME, entry=i.setting("entry", 0), ax=ax),
-    "file": lambda i, v, w, ax: plots.save_picture(ax.figure, i.setting("path", "/nowhere/a.png"), 50),
 }
 
 

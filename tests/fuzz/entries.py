@@ -103,11 +103,6 @@ def mean_embedding(i: Inputs) -> object:
     return one(i.query()), one.inner(other), one.squared_distance(other)
 
 
-def empirical(i: Inputs) -> object:
-    result = embeddings.empirical_embedding(i.kernel(), i.x())
-    return ask(result, "mean log_slope") if isinstance(result, embeddings.EmpiricalEmbedding) else result
-
-
 def witness(i: Inputs) -> object:
     result = ke.Witness(bayesian(i), i.x(), i.query())
     return result(clean_x(2)).mean, i.call(result.band, clean_x(2), level=0.8), result.squared_distance().mean
@@ -194,8 +189,6 @@ ENTRIES |= {
     "calibrate": lambda i: ask(
         i.call(objectives.calibrate, i.x(), torch.eye(D).double()[torch.arange(N) % D], penalty=1.0),
         "probabilities", clean_x(1)),
-    "kl_inverse": lambda i: Probabilities(objectives.kl_inverse(i.setting("x", 0.1), i.setting("c", 0.1))),
-    "bound": lambda i: objectives.attach(multiclass(i), i.x(), i.labels()).P,
     "fit": lambda i: fitted(
         i, *classes(i, i.setting("objective", ke.EmpiricalRisk())),
         max_evaluations=4, tolerance=None, num_restarts=None, seed=0),
@@ -242,7 +235,7 @@ def pool(i: Inputs) -> object:
 def scores_and_bounds(i: Inputs) -> object:
     model = conditional(i).condition(i.x(), i.targets())
     bound = i.call(objectives.score_bound, model, confidence=0.95, target_kernel=RBFKernel().double())
-    return bound.value, objectives.rademacher_complexity(model), objectives.leave_one_out_scores(model)
+    return bound.value, objectives.leave_one_out_scores(model)
 
 
 def optimizer(i: Inputs) -> Any:

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed import embeddings, hypothesis, kernels, posteriors, scale
+from kernel_embed import hypothesis, kernels, posteriors, scale
 from kernel_embed.lab import studies
 
 from .entries import (
@@ -18,7 +18,6 @@ from .entries import (
     ask,
     bayesian,
     classes,
-    conditional,
     conditioned,
     linear_map,
     multiclass,
@@ -173,19 +172,10 @@ def statistics(i: Inputs) -> object:
     return ask(sums.condition(), "probabilities", i.query())
 
 
-def expansion(i: Inputs) -> object:
-    coefficients = torch.ones(N, M, dtype=torch.float64) / M
-    model = i.call(embeddings.MulticlassExpansion, multiclass(i), i.x(), coefficients=coefficients)
-    return ask(model, "probabilities", i.query())
-
-
 ENTRIES |= {
     "accumulate": lambda i: ask(
         scale.accumulate(on_features(), i.x(), i.labels()).condition(), "probabilities", i.query()
     ),
-    "fourier_features": lambda i: scale.FourierFeatures(i.x("Omega", clean_x().mT))(i.x()),
-    "nystrom_features": lambda i: scale.NystromFeatures(i.kernel(), i.x("points"))(i.x()),
-    "real_expansion": lambda i: embeddings.Expansion(conditional(i), i.x(), torch.ones(N, 1).double()).mean(i.query()),
     # without a process group there is nothing to share
     "sharded": lambda i: scale.ShardedEmbedding(on_features()).condition(i.x(), i.labels()).probabilities(i.query()),
 }

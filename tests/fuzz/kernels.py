@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed import kernels, linalg, scale, tabular
+from kernel_embed import kernels, scale, tabular
 
 from .entries import ENTRIES, ask, linear_map, parameters
 from .inputs import NAN, NUMBERS, D, Inputs, M, N, clean_x
@@ -17,9 +17,8 @@ FEATURES = (None, torch.sin, torch.nn.ReLU(), "net", 3)
 ENTRIES |= {
     "gram": lambda i: ke.gram(i.kernel(), i.x()),
     "gram_between": lambda i: ke.gram(i.kernel(), i.x(), i.query()),
-    "gram_diagonal": lambda i: kernels.gram_diagonal(i.kernel(), i.x()),
     "default_kernel": lambda i: parameters(i.call(ke.default_kernel, i.x(), lengthscale=None)),
-    "median_distance": lambda i: (kernels.median_distance(i.x()), kernels.feature_ranges(i.x())),
+    "median_distance": lambda i: kernels.median_distance(i.x()),
     "set_lengthscales": lambda i: parameters(ke.set_lengthscales_by_median(i.kernel(), i.x())),
     "sup_diagonal": lambda i: i.call(kernels.sup_diagonal, i.kernel(), i.x(), bound=None),
     "explicit_features": lambda i: kernels.explicit_features(i.kernel(), i.x()),
@@ -42,12 +41,6 @@ ENTRIES |= {
         i.call(kernels.MMDKernel, i.kernel(), num_features=D), kernels.pack_bags([i.x(), i.query(), clean_x(2, 5)])
     ),
 }
-
-
-def dense_system(i: Inputs) -> object:
-    K = ke.gram(i.kernel(), i.x())
-    system = linalg.DenseSystem(K, torch.as_tensor(i.setting("ridge", 0.1, (0.0, 1e-300, 1e300)), dtype=K.dtype))
-    return system.solve(torch.ones(K.shape[-1], 1, dtype=K.dtype)), system.log_determinant
 
 
 def measures(i: Inputs) -> object:
@@ -102,13 +95,6 @@ def diagonal_bounds(i: Inputs) -> object:
     )
     kernel = ke.FeatureKernel(linear_map()) if isinstance(bound, ke.LipschitzBound) else i.kernel()
     return kernels.sup_diagonal(kernel, i.x(), bound)
-
-
-def kernel_structure(i: Inputs) -> object:
-    kernel = i.kernel()
-    kernels.has_explicit_features(kernel)
-    kernels.fold(kernel, kernels.Algebra())
-    return len(list(kernels.frozen(kernel).parameters()))
 
 
 def register(i: Inputs) -> object:

@@ -18,7 +18,7 @@ from gpytorch.kernels import (
 from kernel_embed.kernels.classes import MahalanobisKernel
 from kernel_embed.kernels.smoothed import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, SmoothedKernel
 
-from .. import bayesian_oracles as oracles
+from .. import oracles
 from ..bayesian_kernels import rbf, shaken
 
 LINE = {

@@ -1,7 +1,6 @@
 """Optimizers are values: ours, those of torch.optim, and one written outside the package."""
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -205,13 +204,6 @@ def test_a_search_refused_at_its_start_writes_no_checkpoint(problem, tmp_path):
     with pytest.raises(Exception, match="Expected a positive definite"):
         learn(problem, NotPSD([1]), checkpoint=tmp_path / "fit.pt")
     assert not (tmp_path / "fit.pt").exists()
-
-
-def test_a_result_is_shown_on_one_line(problem):
-    shown = repr(learn(problem, max_evaluations=30)[1])
-    assert re.fullmatch(r"FitResult\(value=.*converged=.*", shown)
-    assert len(shown) < 200
-    assert "history" not in shown
 
 
 def test_mini_batches_of_ones_own(problem):

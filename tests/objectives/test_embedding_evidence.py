@@ -15,7 +15,7 @@ from kernel_embed.kernels.smoothed import DiscreteMeasure, GaussianMeasure, Lebe
 from kernel_embed.learning.maxima import local_maxima
 from kernel_embed.objectives.evidence import EmbeddingEvidence
 
-from .. import bayesian_oracles as oracles
+from .. import oracles
 from ..bayesian_kernels import rbf, shaken
 from ..explicit_kernels import Implicit
 

@@ -13,7 +13,7 @@ import kernel_embed as ke
 from kernel_embed.kernels.classes import FeatureKernel
 from kernel_embed.posteriors import Laplace
 
-from .sampling import draw
+from .conftest import draw
 from .test_potential import Flat
 
 
@@ -228,18 +228,6 @@ def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
     ):
         with pytest.raises(ValueError, match=message):
             ke.load_posterior(tmp_path / f"{name}.npz", *arguments)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_arviz_agrees_about_r_hat(problem):
-    arviz = pytest.importorskip("arviz")
-    posterior = draw(
-        ke.MulticlassEmbedding(RBFKernel(), problem.m), ke.ConditionalEvidence(), problem.x, problem.y, num_samples=60
-    )
-    data = posterior.to_arviz()
-    assert data.posterior["regularization"].shape == (2, 60)
-    theirs = arviz.rhat(data, method="split")["regularization"].item()
-    assert posterior.summary()["regularization"]["r_hat"].item() == pytest.approx(theirs, abs=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")

@@ -376,14 +376,6 @@ def test_the_extra_is_named_if_nutpie_is_missing(monkeypatch):
         ke.sample_posterior(one_mode(), Flat(), FOUR, sampler=Nutpie())
 
 
-def test_a_class_of_samplers_may_name_itself():
-    class Mine(Laplace):
-        name = "a first look"
-
-    posterior = ke.sample_posterior(one_mode(), Flat(), FOUR, num_samples=2, num_chains=1, seed=0, sampler=Mine())
-    assert posterior.method == Mine().name == "a first look"
-
-
 BAD_OPTIONS = [
     (NUTS, {"target_accept_prob": 1.0}, "target_accept_prob between 0 and 1, got 1.0"),
     (NUTS, {"max_tree_depth": 0}, "max_tree_depth of at least 1, got 0"),

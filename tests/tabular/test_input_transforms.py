@@ -20,7 +20,7 @@ from kernel_embed.tabular import (
     input_transforms,
     make_input_transform,
 )
-from kernel_embed.tabular.input_transforms import cached_transforms, mid_ranks, weighted_quantiles
+from kernel_embed.tabular.input_transforms import cached_transforms, weighted_quantiles
 from kernel_embed.tabular.tied_kernels import laplace_gram
 
 
@@ -42,15 +42,6 @@ def test_quantile_is_the_mid_rank(columns):
         expected = (rankdata(columns[:, j]) - 0.5) / 200 * math.sqrt(12)
         np.testing.assert_allclose(w[:, j], expected, atol=0.003 * math.sqrt(12))
     assert torch.equal(w[:, 2], columns[:, 2])
-
-
-def test_knots_of_all_columns_at_once_are_those_of_each():
-    x = torch.as_tensor(np.random.default_rng(0).standard_normal((30, 4)))
-    warp = make_input_transform("quantile", x, torch.ones(4, dtype=torch.bool))
-    for j in range(4):
-        values, F = mid_ranks(x[:, j])
-        assert torch.equal(warp.knots[j], values)
-        torch.testing.assert_close(warp.ranks[j], F * math.sqrt(12.0))
 
 
 @pytest.mark.parametrize("kind", ["squash", "quantile"])
