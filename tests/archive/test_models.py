@@ -1,5 +1,8 @@
 """Models as files: the same answers in another process, and nothing of the file is run."""
 
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 import zipfile
@@ -9,15 +12,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gpytorch import constraints, kernels, priors
 from sklearn.datasets import load_wine
 
 import kernel_embed as ke
+from kernel_embed.archive import names
 from kernel_embed.files import read_sealed, write_sealed
+from kernel_embed.kernels import DeltaKernel
 from kernel_embed.lab.compare.learners import learners
+from kernel_embed.tabular import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
+
+from ..testing.test_kernels import KERNELS
 
 X, Y = load_wine(return_X_y=True)
 X = (X - X.min(axis=0)) / np.ptp(X, axis=0)
 POINTS, LABELS = torch.tensor(X), torch.tensor(Y)
+PLANE = torch.linspace(0.1, 1.0, 40, dtype=torch.float64).reshape(20, 2)
+HALVES = torch.arange(20) % 2
 
 
 def classifier(**settings):
@@ -37,7 +48,21 @@ def frame():
     return made
 
 
+def approximated(method):
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(ard_num_dims=2), 2).double()
+    return ke.approximate(embedding, PLANE, HALVES, method=method)[0]
+
+
+def embedded(kind):
+    return kind(gpytorch.kernels.RBFKernel()).double().condition(PLANE)
+
+
 MODELS = {
+    "mean embedding": (lambda: embedded(ke.MeanEmbedding), lambda m: m(PLANE).detach()),
+    "shrinkage embedding": (lambda: embedded(ke.embeddings.ShrinkageMeanEmbedding), lambda m: m(PLANE).detach()),
+    "Bayesian embedding": (lambda: embedded(ke.BayesianMeanEmbedding), lambda m: m.mean(PLANE).detach()),
+    "Nyström": (lambda: approximated(ke.Nystrom(8)), lambda m: m.probabilities(PLANE).detach()),
+    "random features": (lambda: approximated(ke.RandomFeatures(16)), lambda m: m.probabilities(PLANE).detach()),
     "classifier": (classifier, lambda m: m.predict_proba(X)),
     "embedding": (embedding, lambda m: m.condition(POINTS, LABELS).probabilities(POINTS).detach()),
     "conditioned": (lambda: embedding().condition(POINTS, LABELS), lambda m: m.probabilities(POINTS).detach()),
@@ -188,3 +213,157 @@ def test_what_cannot_be_described_is_named_and_nothing_is_written(tmp_path):
     forest = learners()["random forest"].make().fit(X, Y)
     with pytest.raises(ValueError, match=r"model\S* cannot be saved: .*Tree"):
         ke.save(forest, tmp_path / "m.ke")
+
+
+# --- the list of names ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names.CLASSES)
+def test_every_class_on_the_list_is_defined_there_and_runs_nothing_when_it_is_freed(name):
+    found = names.find_class(name)
+    assert names.name_of(found) == name
+    assert not hasattr(found, "__del__")
+    assert not issubclass(found, dict | list | str | bytes)
+
+
+@pytest.mark.parametrize("name", names.FUNCTIONS)
+def test_every_function_on_the_list_has_its_name(name):
+    function = names.find_function(name)
+    assert names.find_function(names.function_name(function)) is function
+
+
+def own_classes():
+    """Classes of this package that the list names, by where they are defined."""
+    found = {}
+    for module in pkgutil.walk_packages(ke.__path__, "kernel_embed."):
+        own = names.OWN_MODULE.fullmatch(module.name)
+        if own and own[1] in names.OWN:
+            for name in names.OWN[own[1]].split():
+                kind = vars(importlib.import_module(module.name)).get(name)
+                if getattr(kind, "__module__", None) == module.name:
+                    found[own[1], name] = kind
+    return found
+
+
+def test_every_own_class_on_the_list_exists_once_and_touches_no_files_and_no_processes():
+    found = own_classes()
+    assert sorted(found) == sorted((part, name) for part, text in names.OWN.items() for name in text.split())
+    for kind in found.values():
+        assert names.find_class(names.name_of(kind)) is kind
+        assert not hasattr(kind, "__del__")
+        text = inspect.getsource(kind)
+        for word in (" open(", ".open(", "subprocess", "os.system", " eval(", "exec(", "write_whole", "import_module"):
+            assert word not in text, (kind, word)
+
+
+def test_every_public_kernel_objective_and_column_type_is_on_the_list():
+    parents = (kernels.Kernel, ke.Objective, ke.tabular.ColumnEncoder)
+    public = [getattr(package, name) for package in (ke.kernels, ke.objectives, ke.tabular) for name in package.__all__]
+    for kind in public:
+        if isinstance(kind, type) and issubclass(kind, parents) and kind not in parents:
+            assert names.find_class(names.name_of(kind)) is kind
+
+
+SAVED_KERNELS = {
+    **KERNELS,
+    "cosine": kernels.CosineKernel,
+    "constant": kernels.ConstantKernel,
+    "scale": lambda: kernels.ScaleKernel(kernels.RBFKernel(), outputscale_prior=priors.GammaPrior(2.0, 1.0)),
+    "spectral mixture": lambda: kernels.SpectralMixtureKernel(num_mixtures=2, ard_num_dims=2),
+    "piecewise polynomial": kernels.PiecewisePolynomialKernel,
+    "tied rbf": lambda: TiedRBFKernel([0, 0]),
+    "tied matern": lambda: TiedMaternKernel([0, 1], nu=1.5),
+    "tied laplace": lambda: TiedLaplaceKernel([0, 1]),
+    "delta": DeltaKernel,
+    "deep network": lambda: ke.FeatureKernel(
+        torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.GELU(), torch.nn.Dropout(0.1))
+    ),
+}
+PRIORS = {
+    "gamma": lambda: priors.GammaPrior(2.0, 1.0),
+    "normal": lambda: priors.NormalPrior(0.0, 1.0),
+    "half normal": lambda: priors.HalfNormalPrior(1.0),
+    "log normal": lambda: priors.LogNormalPrior(0.0, 1.0),
+    "half Cauchy": lambda: priors.HalfCauchyPrior(1.0),
+    "uniform": lambda: priors.UniformPrior(0.0, 2.0),
+    "smoothed box": lambda: priors.SmoothedBoxPrior(0.1, 1.0),
+    "horseshoe": lambda: priors.HorseshoePrior(0.1),
+}
+CONSTRAINTS = {
+    "positive": constraints.Positive,
+    "greater": lambda: constraints.GreaterThan(0.1),
+    "less": lambda: constraints.LessThan(2.0),
+    "interval": lambda: constraints.Interval(0.1, 2.0),
+    "exponential": lambda: constraints.Positive(transform=torch.exp, inv_transform=torch.log),
+}
+
+
+def check(kernel, tmp_path):
+    embedding = ke.MulticlassEmbedding(kernel, 2).double().eval()
+    again = ke.load(ke.save(embedding, tmp_path / "m.ke"))
+    with torch.no_grad():
+        expected = embedding.condition(PLANE, HALVES).probabilities(PLANE)
+        torch.testing.assert_close(again.condition(PLANE, HALVES).probabilities(PLANE), expected, rtol=0, atol=0)
+    assert [name for name, *_ in again.named_priors()] == [name for name, *_ in embedding.named_priors()]
+    for (_, module, prior, read, _), (_, old, was, had, _) in zip(
+        again.named_priors(), embedding.named_priors(), strict=True
+    ):
+        assert type(prior) is type(was)
+        assert torch.equal(read(module), had(old))
+    again.load_state_dict(embedding.state_dict())
+    ke.load(ke.save(again, tmp_path / "again.ke"))
+    return again
+
+
+@pytest.mark.parametrize("name", SAVED_KERNELS)
+def test_every_kernel_is_saved(name, tmp_path):
+    check(SAVED_KERNELS[name](), tmp_path)
+
+
+@pytest.mark.parametrize("prior", list(PRIORS))
+@pytest.mark.parametrize("constraint", list(CONSTRAINTS))
+def test_every_prior_and_constraint_is_saved(prior, constraint, tmp_path):
+    again = check(
+        kernels.RBFKernel(lengthscale_prior=PRIORS[prior](), lengthscale_constraint=CONSTRAINTS[constraint]()), tmp_path
+    )
+    again.kernel.lengthscale = 0.7
+    assert again.kernel.lengthscale.item() == pytest.approx(0.7)
+
+
+OBJECTIVES = [
+    *(ke.EmpiricalRisk(), ke.LeaveOneOutRisk(), ke.ConditionalEvidence(), ke.CalibratedLeaveOneOutRisk()),
+    *(ke.CrossValidationRisk(num_folds=3), ke.EmpiricalRisk() + 2.0 * ke.RademacherComplexity("4e/n")),
+]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_an_estimator_with_every_objective_is_saved(objective, tmp_path):
+    settings = {"objective": objective, "max_evaluations": 3, "progress": False}
+    model = ke.MulticlassEmbeddingClassifier(kernels.RBFKernel(), **settings).fit(PLANE.numpy(), HALVES.numpy())
+    again = ke.load(ke.save(model, tmp_path / "m.ke"))
+    np.testing.assert_array_equal(again.predict_proba(PLANE.numpy()), model.predict_proba(PLANE.numpy()))
+    assert repr(again.objective) == repr(objective)
+
+
+SAVED = ("one kernel", "evidence", "rademacher 4e/n", "cross validation", "voted kernels")
+
+
+@pytest.mark.filterwarnings("ignore:The fit is degenerate")  # the labels are random, and the risk may learn nothing
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+def test_compared_learners_are_saved(name, kernel, tmp_path):
+    model = learners(kernel=kernel)[name].make().fit(PLANE.numpy(), HALVES.numpy())
+    again = ke.load(ke.save(model, tmp_path / "m.ke"))
+    np.testing.assert_allclose(again.predict_proba(PLANE.numpy()), model.predict_proba(PLANE.numpy()), rtol=1e-12)
+
+
+def test_hooks_and_priors_on_functions_are_not_lost_in_silence(tmp_path):
+    net, kernel = torch.nn.Linear(2, 2), kernels.RBFKernel()
+    net.register_forward_hook(lambda *_: None)
+    kernel.register_prior("squared", priors.GammaPrior(2.0, 1.0), lambda module: module.lengthscale**2)
+    for message, unsaved in (
+        ("hooks, which cannot be saved", ke.FeatureKernel(net)),
+        ("prior squared is on a function of the parameters", kernel),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ke.save(ke.MulticlassEmbedding(unsaved, 2), tmp_path / "m.ke")

@@ -495,7 +495,7 @@ def test_soft_labels_are_shared_rows(weighted_rows):
 @pytest.mark.parametrize(
     ("y", "weights", "message"),
     [
-        (None, torch.ones(3), r"Expected one weight for each of the 25 rows of x, got shape \(3,\)"),
+        (None, torch.ones(3), r"Expected a weight for each of the 25 rows of x, got \(3,\)"),
         (None, -torch.ones(25), r"Expected positive weights, got 25 that are not"),
         (None, torch.full((25,), torch.nan), r"Expected finite values in weights"),
         (torch.ones(25, 3), None, r"Expected rows of probabilities in y.*Divide each row by its sum"),
