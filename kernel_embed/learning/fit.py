@@ -25,7 +25,7 @@ from .degeneracy import default_limits, degeneracies, warn_of_blind_start
 from .early_stopping import FEWEST_ROWS, hold_out
 from .lbfgs import LBFGS
 from .loss import Data, LoaderData, LocalProcess, Loss, ProcessGroup, fingerprint
-from .parameters import ParameterVector, unidentified
+from .parameters import ParameterVector, is_in_network, unidentified
 from .problem import Problem
 from .result import Callback, FitResult, Optimizer, Outcome, StopEarly, StopSearch
 from .stochastic import Adam, Factory, TorchOptimizer
@@ -140,7 +140,9 @@ def fit(
         raise ValueError("The embedding has no parameters that require a gradient. Call embedding.requires_grad_().")
     held_out = None
     many = data.whole is not None and len(data.whole[0]) >= FEWEST_ROWS
-    if early_stopping or (early_stopping is None and many and vector.has_network):
+    if early_stopping or (
+        early_stopping is None and many and any(is_in_network(group.module, name) for name in vector.named)
+    ):
         held_out = hold_out(group, data, getattr(method, "batch_size", None), seed)
         if held_out is not None:
             group, data = held_out.group, Data(*held_out.rest)

@@ -205,6 +205,7 @@ class Loss:
     ) -> None:
         self.group, self.objective, self.vector, self.data, self._single = group, objective, vector, data, single
         self._num_data = None if data.num_data is None else group.total_rows(data.num_data)
+        self._priors: PriorLoss | None = None
         self._has_priors = next(iter(group.module.named_priors()), None) is not None
         self._names = [repr(term) for _, term in objective.terms()] + ["priors"] * self._has_priors
 
@@ -216,10 +217,6 @@ class Loss:
             return None
         units = group.units(*rows)
         return direct_objective(group.module, self.objective, *rows, self.vector, group.weights, units)
-
-    @functools.cached_property
-    def _prior_loss(self) -> PriorLoss:
-        return PriorLoss(self.vector)
 
     def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:
         """The loss on these rows, differentiable, and its terms."""
@@ -257,7 +254,8 @@ class Loss:
         values, gradient = answer
         if self._has_priors:
             share = self._share(self.data.num_data)
-            prior, slope = self._prior_loss(u)
+            self._priors = self._priors or PriorLoss(self.vector)
+            prior, slope = self._priors(u)
             values, gradient = [*values, share * prior], gradient + share * slope
         terms = self._named(values)
         value = sum(terms.values())

@@ -40,11 +40,8 @@ class LocalMaximum:
         embedding: a copy of the embedding with these parameters.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x = torch.randn(40, 1, dtype=torch.float64)
-        >>> maxima = ke.local_maxima(ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence(), x)
-        >>> sorted(maxima[0].parameters)
-        ['kernel.lengthscale', 'noise']
+        >>> LocalMaximum(-3.5, {"kernel.lengthscale": torch.tensor([[0.8]])}, embedding=None).value
+        -3.5
     """
 
     value: float

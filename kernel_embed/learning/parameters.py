@@ -51,11 +51,6 @@ class ParameterVector:
         """The parameters themselves."""
         return list(self.named.values())
 
-    @property
-    def has_network(self) -> bool:
-        """Whether weights of a network are among them."""
-        return any(is_in_network(self.module, name) for name in self.named)
-
     def get(self) -> Vector:
         """The current values."""
         return flatten(parameter.detach() for parameter in self.parameters)

@@ -247,9 +247,8 @@ class WitnessPosterior(FunctionPosterior):
         return gaussian_mixture(witnesses, self.posterior.weights)
 
 
-POSTERIORS: dict[type[gpytorch.Module], type[Posterior]] = {
-    MulticlassEmbedding: MulticlassPosterior,
-    ConditionalEmbedding: ConditionalPosterior,
-    BayesianMeanEmbedding: MeanPosterior,
-}
-"""The posterior of each kind of embedding, subclasses before their bases; :class:`Posterior` for any other kind."""
+def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
+    """The class of posteriors of this embedding."""
+    if isinstance(embedding, ConditionalEmbedding):
+        return MulticlassPosterior if isinstance(embedding, MulticlassEmbedding) else ConditionalPosterior
+    return MeanPosterior if isinstance(embedding, BayesianMeanEmbedding) else Posterior

@@ -127,12 +127,10 @@ def prior_draw(sites: list[PriorSite], vector: ParameterVector, current: Vector)
 
 def log_density(sites: list[PriorSite]) -> Tensor:
     """log p(u): Σ log p(v) over all sites, and log |∂v/∂u| over those that are not factors."""
-    if not sites:
-        return torch.zeros(())
-    values = [site.value() for site in sites]
-    log_prior: Tensor = torch.stack([s.prior.log_prob(v).sum() for s, v in zip(sites, values, strict=True)]).sum()
-    others = []
-    for site, value in zip(sites, values, strict=True):
+    log_prior, others = torch.zeros(()), []
+    for site in sites:
+        value = site.value()
+        log_prior = log_prior + site.prior.log_prob(value).sum()
         if site.raw is not None and site.on_log_scale:
             log_prior = log_prior + site.raw.sum()
         elif site.raw is not None:

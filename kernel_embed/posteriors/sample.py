@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import os
 import threading
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from ..learning.loss import fingerprint
 from ..learning.parameters import Vector, user_name
 from ..objectives import Objective
 from ..runtime import enabled_gradients, few_threads, progress_bar, usable_for_gradients
@@ -27,13 +27,13 @@ from .nuts import NUTS
 from .posterior import Posterior
 from .potential import AnyObjective, Potential, quiet_numbers
 from .predictors import (
-    POSTERIORS,
     ConditionalObjective,
     ConditionalPosterior,
     MeanObjective,
     MeanPosterior,
     MulticlassObjective,
     MulticlassPosterior,
+    posterior_class,
 )
 from .priors import PosteriorWarning, PriorSite, describe, prior_draw
 from .sampler import Checkpoint, Plan, Sampler
@@ -45,7 +45,7 @@ Path: TypeAlias = str | os.PathLike[str]
 Initial: TypeAlias = Literal["prior", "current"] | Mapping[str, Tensor]
 MAX_TRIES = 200
 SUPPORT_DRAWS = 1000
-CHECKPOINT_FORMAT = 2  # of the state of a chain in a file
+CHECKPOINT_FORMAT = 3  # of the state of a chain in a file
 MAX_OUTSIDE = 0.005  # share of the prior mass outside the constraint above which there is a warning
 _LOCK = threading.RLock()  # Pyro draws from torch's global generator, so that only one thread samples at a time
 
@@ -155,8 +155,7 @@ def sample_posterior(
     """
     sampler = NUTS() if sampler is None else sampler
     if not isinstance(objective, Objective):
-        kind = type(objective).__name__
-        raise TypeError(f"The objective must be an Objective, such as ConditionalEvidence(), not {kind}.")
+        raise TypeError(f"The objective must be one such as ConditionalEvidence(), not {type(objective).__name__}.")
     if not isinstance(sampler, Sampler):
         raise TypeError(f"The sampler must be a Sampler, such as NUTS() or SMC(), not {sampler!r}.")
     num_samples = check_count("num_samples", num_samples)
@@ -178,18 +177,13 @@ def sample_posterior(
             draws = sampler.sample(potential, plan)
             seconds = time.perf_counter() - started
     _check_draws(draws, sampler, potential.dimension)
-    counts = {name: getattr(potential, name) for name in ("num_evaluations", "num_rejected")}
-    draws = dataclasses.replace(draws, seconds=seconds, **counts)
+    num_evaluations, num_rejected = potential.num_evaluations, potential.num_rejected
+    draws = dataclasses.replace(draws, seconds=seconds, num_evaluations=num_evaluations, num_rejected=num_rejected)
     posterior = posterior_class(embedding)(potential, draws, sampler.name)
     if not sampler.is_independent:
         for problem in problems(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None)):
             warnings.warn(problem, PosteriorWarning, stacklevel=3)
     return posterior
-
-
-def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
-    """The class of posteriors of this embedding."""
-    return next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)
 
 
 def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
@@ -213,7 +207,7 @@ def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | 
         "format": CHECKPOINT_FORMAT,
         "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.power!r}",
         "priors": {site.name: site.describe() for site in potential.sites},
-        "data": " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data),
+        "data": fingerprint(*potential.data),
         "sampler": repr(dataclasses.replace(sampler, **({"parallel": None} if hasattr(sampler, "parallel") else {}))),
         "seed": seed,
         "warmup_steps": warmup_steps,
