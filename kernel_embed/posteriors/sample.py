@@ -155,7 +155,7 @@ def sample_posterior(
     """
     sampler = NUTS() if sampler is None else sampler
     if not isinstance(objective, Objective):
-        raise TypeError(f"The objective must be one such as ConditionalEvidence(), not {type(objective).__name__}.")
+        raise TypeError(f"objective must be an Objective, such as ConditionalEvidence(), not {objective!r:.80}.")
     if not isinstance(sampler, Sampler):
         raise TypeError(f"The sampler must be a Sampler, such as NUTS() or SMC(), not {sampler!r}.")
     num_samples = check_count("num_samples", num_samples)
