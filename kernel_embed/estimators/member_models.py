@@ -1,8 +1,6 @@
 r"""Further members of the default classifier: logistic regression on transformed rows, and boosted trees.
 
-Least squares penalizes a row that is right by a wide margin as much as one that is wrong, which shifts the boundary of
-nearly separated classes. Multinomial logistic regression does not. For the features :math:`z_i` of the kernel :math:`c
-+ \sum_j x_j x'_j`, with a large c,
+For the features :math:`z_i` of the kernel :math:`c + \sum_j x_j x'_j`, with a large c, logistic regression is
 
 .. math::  \min_B \; \sum_i w_i \big( \log \textstyle\sum_c e^{F_{ic}} - y_i^\top F_i \big)
            + \frac{\eta}{2} \lVert B \rVert^2, \qquad F = Z B .
@@ -11,12 +9,9 @@ At the minimum :math:`\eta B = Z^\top W (Y - P)`, and therefore
 
 .. math::  (Z^\top W Z + \eta I) \, B = Z^\top W (F + Y - P) :
 
-a least-squares embedding of the working targets :math:`F + Y - P`. It is stored as their sums, like every other
-embedding with features. New rows add their own working targets; this is one descent step on the loss of all rows,
-because 1 is an upper bound on the curvature of the log-sum-exp.
-
-The ridge is chosen by cross validation, and left-out values come from fits without the row; all folds are solved
-together.
+a least-squares embedding of the working targets :math:`F + Y - P`, which is stored as their sums. New rows add their
+own working targets; this is one descent step on the loss of all rows, because 1 is an upper bound on the curvature of
+the log-sum-exp. The ridge is chosen by cross validation, and left-out values come from fits without the row.
 
 The partition kernel comes from boosting by Newton steps on the cross-entropy (Friedman 2001), with one tree for all
 classes. From scores :math:`F_0 = \log \hat\pi` on, tree t splits rows by the residuals :math:`R = Y -
@@ -24,11 +19,13 @@ classes. From scores :math:`F_0 = \log \hat\pi` on, tree t splits rows by the re
 
 .. math::  \rho \, \frac{\sum_i w_i R_{ic}}{1 + \sum_i w_i P_{ic} (1 - P_{ic})}, \qquad P = \operatorname{softmax}(F) .
 
-Only the partitions are kept: their kernel (:mod:`kernel_embed.tabular.partitions`) is conditioned like every other
-kernel. Leave-one-out values of the rows that the trees were grown on are too optimistic; use those of other rows.
+Only the partitions are kept: their kernel is conditioned like every other kernel. Leave-one-out values of the rows that
+the trees were grown on are too optimistic; use those of other rows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -81,14 +78,12 @@ class LogisticPredictor(LinearPredictor):
     @property
     def ridge(self) -> float:
         """η."""
-        ridge: float = self.logits.num_data * self.logits.embedding.regularization.item()
-        return ridge
+        return float(self.logits.num_data * self.logits.embedding.regularization.item())
 
     def relevances(self, groups: Tensor) -> Tensor:
         """The change of the logits by one standard deviation of each column, ``(G,)``."""
         B = self.coefficients[: len(groups)]
-        total: Tensor = B.new_zeros(int(groups.max()) + 1).scatter_add_(0, groups, B.square().sum(-1))
-        return total.sqrt()
+        return B.new_zeros(int(groups.max()) + 1).scatter_add_(0, groups, B.square().sum(-1)).sqrt()
 
     def statistics_of(self, table: Table) -> FeatureStatistics:
         """The statistics of rows with their working targets at the current logits."""
@@ -111,7 +106,7 @@ def fit_logistic(
 ) -> tuple[MulticlassEmbedding, LogisticPredictor, Tensor]:
     """Logistic regression on the ``training_rows``, or on all rows with cross-fitting if they are ``None``.
 
-    Returns the embedding of transformed rows, its predictor, and cross-fitted logits of the validation rows.
+    The embedding of transformed rows, its predictor, and logits of the validation rows from fits without them.
     """
     kernel = linear_kernel(table.x, table.x.shape[1])
     kernel.kernels[0].variance = 1.0
@@ -130,13 +125,12 @@ def fit_logistic(
     return learned, _predictor(embedding, fitted, ridge), table.x.new_tensor(left_out)
 
 
-def _arrays(embedding: ConditionalEmbedding, table: Table) -> tuple[Array, Array, Array]:
+def _arrays(embedding: ConditionalEmbedding, table: Table) -> Iterator[Array]:
     """Z, Y and w."""
-    Z = explicit_features(embedding.kernel, table.x)
-    assert Z is not None
-    Y = table.Y()
-    w = torch.ones_like(Y[:, 0]) if table.weights is None else table.weights
-    return tuple(array.detach().cpu().double().numpy() for array in (Z, Y, w))  # type: ignore[return-value]
+    w = torch.ones_like(table.x[:, 0]) if table.weights is None else table.weights
+    for part in (explicit_features(embedding.kernel, table.x), table.Y(), w):
+        assert part is not None
+        yield part.detach().cpu().double().numpy()
 
 
 def _predictor(embedding: ConditionalEmbedding, table: Table, ridge: float) -> LogisticPredictor:
@@ -155,19 +149,19 @@ def _path(
 ) -> tuple[float, Array]:
     """The ridge of smallest left-out loss and the logits of the validation rows there."""
     own = left_out_of[:, validation_rows].argmax(0)  # the fit without the row
-    T = smoothed(torch.from_numpy(Y[validation_rows]), float(w[validation_rows].sum())).numpy()
+    Z_v, w_v = Z[validation_rows], w[validation_rows]
+    T = smoothed(torch.from_numpy(Y[validation_rows]), float(w_v.sum())).numpy()
     B = np.zeros((len(left_out_of), Z.shape[1], Y.shape[1]))
-    best, solution, worse = np.inf, (RIDGES[0], np.zeros_like(T)), 0
+    losses: list[float] = []
+    solutions: list[tuple[float, Array]] = []
     for ridge in RIDGES:
         B = softmax_regression(Z, Y, np.where(left_out_of, 0.0, w), ridge, B)
-        F = np.einsum("np,npm->nm", Z[validation_rows], B[own]) if len(B) > 1 else Z[validation_rows] @ B[0]
-        loss = -float(w[validation_rows] @ (T * log_softmax(F, axis=1)).sum(1))
-        worse = 0 if loss < best else worse + 1
-        if loss < best:
-            best, solution = loss, (ridge, F)
-        if worse == PATIENCE:
+        F = np.einsum("np,npm->nm", Z_v, B[own]) if len(B) > 1 else Z_v @ B[0]
+        losses.append(-float(w_v @ (T * log_softmax(F, axis=1)).sum(1)))
+        solutions.append((ridge, F))
+        if len(losses) - int(np.argmin(losses)) > PATIENCE:
             break
-    return solution
+    return solutions[int(np.argmin(losses))]
 
 
 def boosted_embedding(rows: Table, seed: int) -> MulticlassEmbedding:

@@ -1,10 +1,9 @@
 r"""The mixture of the regressor: two kinds of predictive distributions, weighted by their CRPS on left-out rows.
 
 A **direct** one embeds the targets by their indicators, :math:`y \mapsto (\mathbf 1\{y \le t_j\} - \bar F(t_j))_j`,
-so that the mean of the embedding is a distribution function, as in :mod:`kernel_embed.embeddings.distribution`. A
-**shifted** one embeds the residuals of a mean, :math:`e_i = y_i - f_{-i}(x_i)`, and shifts their distribution by the
-mean: :math:`\hat F(t \mid x) = \hat F_e(t - f(x) \mid x)`. The first can represent atoms, skewness and several modes;
-the second follows a slope between the training rows. With :math:`r_{c,i}(t) = \hat F_{c,-i}(t \mid x_i) - \mathbf
+so that the mean of the embedding is a distribution function. A **shifted** one embeds the residuals of a mean,
+:math:`e_i = y_i - f_{-i}(x_i)`, and shifts their distribution by the mean: :math:`\hat F(t \mid x) = \hat F_e(t - f(x)
+\mid x)`. With :math:`r_{c,i}(t) = \hat F_{c,-i}(t \mid x_i) - \mathbf
 1\{y_i \le t\}` their mixture is
 
 .. math::  \hat F(t \mid x) = \sum_c \pi_c \hat F_c(t \mid x), \qquad
@@ -43,25 +42,14 @@ def grid(y: Tensor, points: int = POINTS) -> Tensor:
         return distinct
     thinned = distinct[torch.linspace(0, len(distinct) - 1, points, dtype=torch.float64).round().long()]
     even = torch.linspace(distinct[0].item(), distinct[-1].item(), points, dtype=y.dtype)
-    distinct = torch.unique(torch.cat([thinned, even]))
-    return distinct
+    support: Tensor = torch.unique(torch.cat([thinned, even]))
+    return support
 
 
 class IndicatorEmbedding(ConditionalEmbedding):
     """Real targets by their indicators 1{y ≤ t_j} − F̄(t_j): E[·| X = x] is a distribution function less F̄.
 
-    ``support`` is t, ascending, and ``y`` are all targets with their ``weights``, which have the distribution
-    function F̄.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> y = torch.tensor([0.0, 1.0, 1.0, 3.0])
-        >>> embedding = IndicatorEmbedding(RBFKernel(), torch.tensor([0.0, 2.0]), y)
-        >>> embedding.targets(y, y)
-        tensor([[ 0.7500,  0.2500],
-                [-0.2500,  0.2500],
-                [-0.2500,  0.2500],
-                [-0.2500, -0.7500]])
+    ``support`` is t, ascending, and ``y`` are all targets with their ``weights``, with distribution function F̄.
     """
 
     support: Tensor
@@ -133,17 +121,13 @@ class Conditioning:
     validation_rows: Tensor
     points: Tensor | None
     exact: bool
-    learned_weight: float
-    """Total weight of the rows that λ was learned from: their ridge nλ is a better start for all rows than λ."""
+    learned_weight: float  # of the rows that λ was learned from: their ridge nλ is a better start for all rows than λ
 
     @torch.no_grad()
     def components(
         self, learned: Sequence[ConditionalEmbedding], support: Tensor
     ) -> Iterator[tuple[Component, Distribution]]:
-        """The direct and the shifted component, each with its leave-one-out distributions.
-
-        ``learned`` are the embeddings of the targets, of their mean, and of its residuals.
-        """
+        """The direct and the shifted component, from embeddings of targets, mean and residuals, and values left out."""
         direct, mean, noise = learned
         table, rows = self.table, self.validation_rows
         yield self._direct(direct, table, rows, support)

@@ -1,9 +1,8 @@
 """One real output of the regressor: its scale, its mixture of components, and the calibration of its distributions.
 
-For every input transform and family of kernels (:mod:`kernel_embed.estimators.candidates`) three embeddings are learned
-on a subset of the rows by :class:`kernel_embed.LeaveOneOutScore`: of the targets by their CRPS, of their mean by
-squares, and of the residuals of that mean. Each is then conditioned on all rows
-(:mod:`kernel_embed.estimators.conditioning`).
+For every input transform and family of kernels three embeddings are learned on a subset of the rows by
+:class:`kernel_embed.LeaveOneOutScore`: of the targets by their CRPS, of their mean by squares, and of the residuals of
+that mean. Each is then conditioned on all rows.
 """
 
 from __future__ import annotations
@@ -28,27 +27,22 @@ from ..tabular import InputTransform, make_input_transform
 from .candidates import Family, Search, relevances, tied_kernel
 from .conditioning import PROBES, Table, num_points
 from .importance import HeldOut, random_folds
-from .mixture import COARSE, Component, Conditioning, Mixture, grid, mixed, stacking_weights
+from .mixture import COARSE, Conditioning, Mixture, grid, mixed, stacking_weights
 
 if TYPE_CHECKING:
     from .regressor import ConditionalEmbeddingRegressor
 
 Conformal = Literal["auto", "leave-one-out", "split"]
 
-INPUT_TRANSFORMS: tuple[InputTransform, ...] = ("standard", "quantile")
-"""Standardized columns, which allow a mean to extrapolate, and ranks."""
-FAMILIES: tuple[Family, ...] = ("rbf", "matern")
-"""A smooth and a rough kernel; the mixture weights both."""
+INPUT_TRANSFORMS: tuple[InputTransform, ...] = ("standard", "quantile")  # the first allows a mean to extrapolate
+FAMILIES: tuple[Family, ...] = ("rbf", "matern")  # a smooth and a rough kernel
 NUM_STAGES = len(INPUT_TRANSFORMS) * len(FAMILIES)  # steps of the progress bar for each output
 COMMON_EVALUATIONS, NOISE_EVALUATIONS = 25, 20
-REGULARIZATION = (1e-9, 10.0)
-"""Bounds of λ. Well below the upper bound, GPyTorch's interval transform is nearly logarithmic."""
+REGULARIZATION = (1e-9, 10.0)  # bounds of λ
 SAMPLED = 0.6  # fraction of the rows; if kernels were learned from less, the ridge is learned again
 VALIDATION_ROWS = 4000  # the largest number of rows for mixture weights and residuals if embeddings use features
-CALIBRATION_ROWS = 1000
-"""Most rows held out for conformal scores: their quantile then has a coverage known to about one percent."""
-FEWEST_CALIBRATION_ROWS = 19
-"""Rows held out at least, if there are twice as many: with fewer, an interval of coverage 0.9 is infinite."""
+CALIBRATION_ROWS = 1000  # held out for conformal scores at most: coverage is then known to about one percent
+FEWEST_CALIBRATION_ROWS = 19  # if there are twice as many: with fewer, an interval of coverage 0.9 is infinite
 
 CERTIFICATE = (
     "Intervals: P(Y ∈ C(X)) ≥ coverage for exchangeable rows (split conformal, {n} rows held out). Quantiles and "
@@ -94,21 +88,19 @@ class Output:
         mixture, calibration, relevance = _learn_mixture(rows, settings, bar)
         guarantee, certified = OBSERVATION, False
         if len(held_out):
-            calibration_rows = table.subset(held_out).distinct()[0]
+            others = table.subset(held_out).distinct()[0]
             certified = table.weights is None and table.places is None
             guarantee = CERTIFICATE if certified else WEIGHTED
             with torch.no_grad():
-                calibration = Recalibration.from_rows(
-                    mixture.at(calibration_rows.x), (calibration_rows.y - center) / scale, calibration_rows.weights
-                )
+                distribution = mixture.at(others.x)
+                calibration = Recalibration.from_rows(distribution, (others.y - center) / scale, others.weights)
         guarantee = guarantee.format(n=len(calibration.below))
         order = rows.y.argsort()
         place = torch.searchsorted(rows.y[order].contiguous(), mixture.support).clamp_max(len(order) - 1)
         is_target = rows.y[order][place] == mixture.support
         support = torch.where(is_target, original[order][place], center + scale * mixture.support)
-        return cls(
-            center, scale, mixture, calibration, certified, guarantee, relevance, rows, training[numbers], support
-        )
+        numbers = training[numbers]
+        return cls(center, scale, mixture, calibration, certified, guarantee, relevance, rows, numbers, support)
 
     @torch.no_grad()
     def distribution(self, x: Tensor) -> Distribution:
@@ -186,8 +178,7 @@ def _learn_mixture(
     elif settings.subset_size < SAMPLED * n:
         points = table.x[order[: min(PROBES, n // 2 + 1)]]
     support = grid(table.y)
-    components: list[Component] = []
-    left_out, counts = [], []
+    components, left_out, counts = [], [], []
     for name in INPUT_TRANSFORMS:
         transform = make_input_transform(name, table.x, table.numbers, table.weights).to(table.x)
         rows = dataclasses.replace(table, x=transform(table.x)).subset(part)
@@ -234,10 +225,7 @@ def _learn_embeddings(family: Family, rows: Table, max_evaluations: int) -> tupl
 
 
 def _bounded(kernel: Kernel, regularization: float, prior: object = None) -> ConditionalEmbedding:
-    """An embedding with bounded λ: on targets of pure noise λ would otherwise diverge.
-
-    It has no prior on λ, unlike the classifier: a log prior is in nats, and a score is not.
-    """
+    """An embedding with bounded λ, which would diverge on pure noise, and without its prior: a score is not in nats."""
     low, high = REGULARIZATION
     interval = Interval(low, high)
     # GPyTorch rounds bounds to the default dtype.

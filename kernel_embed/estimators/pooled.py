@@ -74,41 +74,36 @@ class PooledPredictor(MulticlassPredictor):
         shares = torch.stack([member.relevances / member.relevances.sum() for member in self.members])
         return weights.to(shares) @ shares
 
-    def log_probabilities(self, x: Tensor) -> Tensor:
-        """log p(x): ``(t, m)``."""
-        return self._log_probabilities(self.members[0].predictors[0].representation.check(x))
-
-    def _log_probabilities(self, x: Tensor) -> Tensor:
+    def evaluate(self, x: Tensor) -> Tensor:
+        """p(x) at points that are checked already: ``(t, m)``."""
+        members, pool = self.active
+        if not members:
+            return pool.offset.softmax(-1).expand(len(x), -1)
         with cached_transforms():
-            log_p = [member.log_probabilities(x) for member in self._active]
-        if not log_p:
-            return self.pool.offset.log_softmax(-1).expand(len(x), -1)
-        weights = self.pool.weights[self.pool.weights > 0]
-        return LogarithmicPool(weights, self.pool.offset).log_probabilities(torch.stack(log_p))
+            log_p = torch.stack([member.log_probabilities(x) for member in members])
+        return pool.log_probabilities(log_p).exp()
+
+    def mean(self, x: Tensor) -> Tensor:
+        """E[Y | X = x] for one-hot targets, the probabilities: ``(t, m)``."""
+        return self.evaluate(self.members[0].predictors[0].representation.check(x))
 
     def probabilities(self, x: Tensor) -> Tensor:
         """p(x), calibrated: ``(t, m)``."""
-        return self.log_probabilities(x).exp()
-
-    def evaluate(self, x: Tensor) -> Tensor:
-        """:meth:`probabilities` at points that are checked already."""
-        return self._log_probabilities(x).exp()
-
-    def mean(self, x: Tensor) -> Tensor:
-        """E[Y | X = x] for one-hot targets, the probabilities themselves: ``(t, m)``."""
-        return self.probabilities(x)
+        return self.mean(x)
 
     @property
-    def _active(self) -> list[Member]:
-        return [member for member, w in zip(self.members, self.pool.weights.tolist(), strict=True) if w > 0]
+    def active(self) -> tuple[list[Member], LogarithmicPool]:
+        """The members of positive weight, and the pool of these."""
+        weights = self.pool.weights
+        members = [member for member, weight in zip(self.members, weights.tolist(), strict=True) if weight > 0]
+        return members, LogarithmicPool(weights[weights > 0], self.pool.offset)
 
     def refitted(self, table: Table, rows: Tensor, part: int) -> PooledPredictor:
         """The pool with the embeddings of one part, conditioned only on some rows of the ``table`` it was fitted to."""
-        subset, members = table.subset(rows), []
-        for member in self._active:
+        subset, (active, pool), members = table.subset(rows), self.active, []
+        for member in active:
             own = member.predictors[min(part, len(member.predictors) - 1)]
             members.append(dataclasses.replace(member, predictors=(refitted(own, table, subset),)))
-        pool = LogarithmicPool(self.pool.weights[self.pool.weights > 0], self.pool.offset)
         return PooledPredictor(members, pool, self.left_out, self.left_out_rows, self.left_out_parts)
 
     @torch.no_grad()
@@ -175,7 +170,7 @@ def pooled(
     log_p = torch.stack(of_members)
     combined = pool(log_p, Y, weights=weights)
     predictor = PooledPredictor(calibrated, combined, combined.log_probabilities(log_p), validation_rows, parts)
-    for member in predictor._active:
+    for member in predictor.active[0]:
         for one in member.predictors:
             one.prepare()  # resolves the kernels now, and not at the first prediction
     return predictor

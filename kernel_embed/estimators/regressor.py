@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +12,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
 
 from ..embeddings.distribution import Distribution, check_levels
 from ..runtime import progress_bar
@@ -99,7 +99,10 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
             ValueError: if a setting is out of range, or every row has weight zero.
             MemoryError: if the encoded table does not fit.
         """
-        self._check_settings()
+        if self.conformal not in ("auto", "leave-one-out", "split"):
+            raise ValueError(f"Expected conformal 'auto', 'leave-one-out' or 'split', got {self.conformal!r}.")
+        for name in ("subset_size", "max_rows", "max_evaluations", *["num_features"] * (self.num_features is not None)):
+            check_count(name, getattr(self, name))
         X = validate_table(self, X, reset=True)
         targets, self._is_vector = read_numbers(X, y, sample_weight, groups)
         X, targets, self._row_numbers = targets.without_zero_weights(X)
@@ -128,14 +131,6 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         x = TableEncoder().fit(X).transform(X)
         number = np.unique(np.c_[x, targets], axis=0, return_inverse=True)[1].ravel()
         return None if number.max() + 1 == len(number) else number
-
-    def _check_settings(self) -> None:
-        if self.conformal not in ("auto", "leave-one-out", "split"):
-            raise ValueError(f"Expected conformal 'auto', 'leave-one-out' or 'split', got {self.conformal!r}.")
-        for name in ("subset_size", "max_rows", "max_evaluations"):
-            check_count(name, getattr(self, name))
-        if self.num_features is not None:
-            check_count("num_features", self.num_features)
 
     def predict(self, X: ArrayLike) -> Array:
         """The means of the predictive distributions: (n,), or (n, outputs)."""
@@ -179,13 +174,13 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
 
     def sample(self, X: ArrayLike, k: int = 1) -> Array:
         """k draws of the target for each row: (n, k); several outputs are drawn independently."""
-        seeds = iter(range(self._seed, self._seed + len(self._outputs())))
-        return self._predict(X, lambda output, distribution: distribution.sample(k, next(seeds)))
+        number = itertools.count()
+        return self._predict(X, lambda output, distribution: distribution.sample(k, self._seed + next(number)))
 
     def distribution(self, X: ArrayLike) -> list[Distribution]:
         """The predictive distributions, one object for each output."""
         x = self._points(X)
-        return [output.distribution(x) for output in self._outputs()]
+        return [output.distribution(x) for output in self.outputs_]
 
     def influential_rows(self, X: ArrayLike, k: int = 5) -> list[list[InfluentialRow]]:
         """For each row of ``X``, the k training rows of largest weight in its predicted mean (first output).
@@ -194,8 +189,9 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         count as one. The linear systems are solved again, which takes about as long as one step of learning.
         """
         check_count("k", k)
-        output, influential = self._outputs()[0], []
-        for row in output.row_weights(self._points(X)):
+        x, influential = self._points(X), []
+        output = self.outputs_[0]
+        for row in output.row_weights(x):
             most = row.abs().topk(min(k, len(row))).indices
             targets = output.center + output.scale * output.table.y[most]
             numbers = self._row_numbers[output.numbers[most].numpy()]
@@ -206,16 +202,12 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
     _loss_name = "CRPS, in standard deviations of the target"
 
     def _held_out(self, max_rows: int, generator: np.random.Generator) -> Iterator[HeldOut]:
-        return (output.held_out(max_rows, generator) for output in self._outputs())
+        return (output.held_out(max_rows, generator) for output in self.outputs_)
 
     def _predict(self, X: ArrayLike, statistic: Callable[[Output, Distribution], torch.Tensor]) -> Array:
         x = self._points(X)
-        values = [statistic(output, output.distribution(x)).numpy() for output in self._outputs()]
+        values = [statistic(output, output.distribution(x)).numpy() for output in self.outputs_]
         return np.stack(values, axis=-1) if self._is_vector else values[0]
-
-    def _outputs(self) -> list[Output]:
-        check_is_fitted(self)
-        return self.outputs_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

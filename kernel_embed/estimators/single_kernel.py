@@ -22,20 +22,13 @@ if TYPE_CHECKING:
 
 
 def learn_single(settings: MulticlassEmbeddingClassifier, table: Table) -> tuple[MulticlassEmbedding, FitResult]:
-    """Learn one embedding in stages, each from the result of the one before: a common lengthscale, a subset, all rows.
-
-    Ctrl-C ends all stages.
-    """
+    """Learn one embedding in stages, each from the result of the last: a common lengthscale, a subset, all rows."""
     n, size, batch_size = len(table.x), settings.subset_size, settings.batch_size
     objective = default_objective() if settings.objective is None else settings.objective
     seed = seed_of(settings.random_state)
-    names = getattr(settings, "feature_names_in_", ())
-    learn = partial(
-        fit,
-        seed=seed,
-        progress=settings.progress,
-        column_names=tuple(names) if len(names) == table.x.shape[1] else None,
-    )
+    names = tuple(getattr(settings, "feature_names_in_", ()))
+    columns = names if len(names) == table.x.shape[1] else None
+    learn = partial(fit, seed=seed, progress=settings.progress, column_names=columns)
 
     def sample(size: int) -> Table:
         rows = stratified_sample(table.labels, size, np.random.default_rng(seed or 0), table.places)
@@ -72,9 +65,7 @@ def _start(
 ) -> tuple[MulticlassEmbedding, FitResult | None]:
     """The embedding from which learning starts, and the result of the stage that gave it.
 
-    By default it is the default kernel at the best common lengthscale: two parameters, learned in a dozen evaluations.
-    The lengthscale prior of :func:`kernel_embed.default_kernel` is centred there, so that all columns are equally
-    relevant a priori.
+    By default it is the default kernel at the best common lengthscale, where its lengthscale prior is centred.
     """
     x, m, regularization = table.x, table.num_classes, settings.regularization
     if settings.kernel is not None:
@@ -87,8 +78,7 @@ def _start(
     kernel = RBFKernel(lengthscale_prior=log_normal_prior(centre, 1.0), lengthscale_constraint=log_scaled()).to(x)
     kernel.lengthscale = centre
     isotropic = MulticlassEmbedding(kernel, m, regularization)
-    optimizer = LBFGS(max_evaluations=30, tolerance=1e-3)
-    data = {**table.data, "x": scaled}
-    result = fit(isotropic, objective, **data, optimizer=optimizer, progress=settings.progress)
+    data = {**table.data, "x": scaled, "optimizer": LBFGS(max_evaluations=30, tolerance=1e-3)}
+    result = fit(isotropic, objective, **data, progress=settings.progress)
     kernel = default_kernel(x, kernel.lengthscale.item())
     return MulticlassEmbedding(kernel, m, isotropic.regularization.item()), result
