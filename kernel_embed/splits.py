@@ -73,6 +73,12 @@ def group_numbers(groups: ArrayLike | None, n: int) -> Integers | None:
     return numbers
 
 
+def equal_rows(x: NDArray[Any]) -> Integers | None:
+    """A number for each row, the same for equal ones; ``None`` if all rows differ."""
+    number: Integers = np.unique(x, axis=0, return_inverse=True)[1].ravel()
+    return None if number.max() + 1 == len(number) else number
+
+
 def proportional_sample(y: NDArray[Any], size: int, seed: int = 0) -> Integers:
     """About ``size`` random rows: of classes, each its share and at least one row; of numbers, any rows."""
     if size >= len(y):
@@ -118,10 +124,8 @@ def check_partition(partition: Sequence[ArrayLike], n: int) -> list[Integers]:
     """The parts of a user's partition, which must contain each of the rows 0 … n − 1 once."""
     parts = [np.asarray(part) for part in partition]
     if len(parts) < 3 or not np.array_equal(np.sort(np.concatenate(parts)), np.arange(n)):
-        raise ValueError(
-            f"partition must split the rows 0 … {n - 1} into at least 3 parts, with each row in one of them, but it "
-            f"has {len(parts)} parts with {sum(map(len, parts))} rows."
-        )
+        sizes = [len(part) for part in parts]
+        raise ValueError(f"partition must put each of the rows 0 … {n - 1} into one of at least 3 parts, got {sizes}.")
     return parts
 
 

@@ -175,10 +175,8 @@ def check_finite(x: Tensor, name: str) -> None:
     if all_finite(x):
         return
     bad = (~torch.isfinite(x)).nonzero().tolist()
-    raise ValueError(
-        f"Expected finite values in {name}, got {len(bad)} NaN or infinite, the first at index {tuple(bad[0])}. "
-        "Remove those rows or impute them."
-    )
+    where = f"the first at index {tuple(bad[0])}"
+    raise ValueError(f"Expected finite values in {name}, got {len(bad)} NaN or infinite, {where}. Remove those rows.")
 
 
 def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:

@@ -81,6 +81,12 @@ class Table:
         return len(self.x) if self.weights is None else float(self.weights.sum())
 
     @property
+    def shares(self) -> Tensor:
+        """w/n, ``(n,)``."""
+        w = self.x.new_ones(len(self.x)) if self.weights is None else self.weights
+        return w / w.sum()
+
+    @property
     def num_columns(self) -> int:
         """G, the number of table columns."""
         return int(self.groups.max()) + 1

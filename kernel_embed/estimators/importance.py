@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -53,14 +54,12 @@ class HeldOut:
         x, parts = self.table.x, []
         for rows, loss in self.folds:
             again, points = rows.repeat(num_repeats), x[rows].repeat(num_repeats, 1)
-            sources = [rows[_cycle(len(rows), generator)] for _ in range(num_repeats)]
-            points[:, columns] = x[torch.cat(sources)][:, columns]
+            sources = torch.cat([rows[_cycle(len(rows), generator)] for _ in range(num_repeats)])
+            points[:, columns] = x[sources][:, columns]
             losses = loss(torch.cat([points, x[rows]]), torch.cat([again, rows]))
             permuted, plain = losses[: len(again)].reshape(num_repeats, -1), losses[len(again) :]
             parts.append(permuted.mean(0) - plain)
-        increases, weights = torch.cat(parts), self.table.weights_of(torch.cat([rows for rows, _ in self.folds]))
-        p = torch.ones_like(increases) if weights is None else weights
-        p = p / p.sum()
+        increases, p = torch.cat(parts), self.table.subset(torch.cat([rows for rows, _ in self.folds])).shares
         mean = p @ increases
         return float(mean), float((2.0 * p.square() @ (increases - mean).square()).sqrt())
 
@@ -213,14 +212,12 @@ def classifier_held_out(
 ) -> HeldOut:
     """Rows, and the negative log probability of their labels; ``calibrated`` are the values of one embedding."""
 
-    def fold(rows: Tensor, model: PooledPredictor | LinearPredictor) -> Fold:
-        def loss(x: Tensor, rows: Tensor) -> Tensor:
-            p = model.evaluate(x) if isinstance(model, PooledPredictor) else calibrated(model.evaluate(x))
-            return -(table.Y(rows) * p.clamp_min(1e-300).log()).sum(-1)
+    def loss(model: PooledPredictor | LinearPredictor, x: Tensor, rows: Tensor) -> Tensor:
+        p = model.evaluate(x) if isinstance(model, PooledPredictor) else calibrated(model.evaluate(x))
+        return -(table.Y(rows) * p.clamp_min(1e-300).log()).sum(-1)
 
-        return rows, loss
-
-    return HeldOut(table, [fold(*part) for part in _models_without(predictor, table, max_rows, generator)])
+    models = _models_without(predictor, table, max_rows, generator)
+    return HeldOut(table, [(rows, functools.partial(loss, model)) for rows, model in models])
 
 
 def _models_without(

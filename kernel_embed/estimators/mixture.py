@@ -187,8 +187,8 @@ def stacking_weights(functions: Sequence[Distribution], y: Tensor, sample_weight
     indicator = (y.unsqueeze(-1) <= support[:-1]).to(support)
     p = torch.full_like(y, 1.0 / len(y)) if sample_weights is None else sample_weights / sample_weights.sum()
     scale = support.diff().sqrt() * p.sqrt().unsqueeze(-1)
-    residuals = [((distribution.F[..., :-1] - indicator) * scale).flatten() for distribution in functions]
-    H = torch.stack([torch.stack([one @ other for other in residuals]) for one in residuals]).numpy()
+    residuals = torch.stack([((distribution.F[..., :-1] - indicator) * scale).flatten() for distribution in functions])
+    H = (residuals @ residuals.mT).numpy()
     if not np.trace(H) > 0:
         return torch.full((C,), 1.0 / C, dtype=y.dtype)
     # min πᵀHπ on the simplex: the direction of the solution of min ‖Rπ‖² + (1ᵀπ − 1)² s, π ≥ 0, for any s > 0
@@ -196,5 +196,4 @@ def stacking_weights(functions: Sequence[Distribution], y: Tensor, sample_weight
     R = (vectors * np.sqrt(values.clip(0.0))).T
     size = np.sqrt(np.trace(H) / C)
     solution, _ = nnls(np.vstack([R, np.full((1, C), size)]), np.append(np.zeros(C), size))
-    best = torch.as_tensor(solution / solution.sum(), dtype=y.dtype)
-    return 0.5 * (best + 1.0 / C)
+    return 0.5 * (torch.as_tensor(solution / solution.sum(), dtype=y.dtype) + 1.0 / C)

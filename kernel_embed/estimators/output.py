@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -79,9 +80,8 @@ class Output:
         held_out, training = held_out_rows(len(table.y), settings, table.places)
         rows, numbers, _ = table.subset(training).distinct()
         # Calibration rows are used for nothing else, not even for the scale.
-        p = torch.full_like(rows.y, 1.0 / len(rows.y)) if rows.weights is None else rows.weights / rows.weights.sum()
-        center = float(p @ rows.y)
-        scale = float((p @ (rows.y - center).square()).sqrt())
+        center = float(rows.shares @ rows.y)
+        scale = float((rows.shares @ (rows.y - center).square()).sqrt())
         if not scale > 1e-12 * max(1.0, abs(center)):
             scale = 1.0  # a spread of a few units in the last place is rounding
         original, rows = rows.y, dataclasses.replace(rows, y=(rows.y - center) / scale)
@@ -114,23 +114,21 @@ class Output:
     def held_out(self, max_rows: int, generator: np.random.Generator) -> HeldOut:
         """Rows, and their CRPS by the mixture conditioned on the other folds, on a coarse grid."""
         table, support, folds = self.table, grid(self.table.y, COARSE), []
+
+        def loss(mixture: Mixture, x: Tensor, rows: Tensor) -> Tensor:
+            return self.calibration.recalibrated(mixture.at(x)).crps(table.y[rows])
+
         for rows, training in random_folds(table, max_rows, generator):
             subset = table.subset(training)
             components = tuple(one.refitted(table, subset, support) for one in self.mixture.components)
-            mixture = Mixture(components, self.mixture.weights, support)
-
-            def loss(x: Tensor, rows: Tensor, mixture: Mixture = mixture) -> Tensor:
-                return self.calibration.recalibrated(mixture.at(x)).crps(table.y[rows])
-
-            folds.append((rows, loss))
+            folds.append((rows, functools.partial(loss, Mixture(components, self.mixture.weights, support))))
         return HeldOut(table, folds)
 
     @torch.no_grad()
     def row_weights(self, x: Tensor) -> Tensor:
         """v(x) = Σ_c π_c (w_c + (1 − Σ w_c) p), p the weights of the rows, for the rows of ``table``: ``(t, n)``."""
-        table = self.table
-        p = torch.ones_like(table.y) if table.weights is None else table.weights
-        p, total = p / p.sum(), table.y.new_zeros(len(x), len(table.y))
+        table, p = self.table, self.table.shares
+        total = p.new_zeros(len(x), len(p))
         for share, component in zip(self.mixture.weights, self.mixture.components, strict=True):
             learned = (component.mean or component.predictor).embedding  # type: ignore[attr-defined]
             embedding = ConditionalEmbedding(learned.kernel, learned.regularization.item()).to(table.x)

@@ -15,7 +15,7 @@ from sklearn.utils import _safe_indexing
 
 from ..embeddings.distribution import Distribution, check_levels
 from ..runtime import progress_bar
-from ..splits import RandomState, seed_of
+from ..splits import RandomState, equal_rows, seed_of
 from ..tabular.encoder import TableEncoder, validate_table
 from ..validation import check_array, check_count, check_memory, check_share
 from .conditioning import Table
@@ -125,12 +125,10 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         return self
 
     def _equal_rows(self, X: Any, targets: Array) -> NDArray[np.int64] | None:
-        """A number for each row, the same for equal ones, which a split does not divide; ``None`` if none are."""
+        """Numbers of equal rows, which a split does not divide; ``None`` without a split, or if all differ."""
         if self.conformal == "leave-one-out" or (self.conformal == "auto" and len(targets) <= self.max_rows):
             return None
-        x = TableEncoder().fit(X).transform(X)
-        number = np.unique(np.c_[x, targets], axis=0, return_inverse=True)[1].ravel()
-        return None if number.max() + 1 == len(number) else number
+        return equal_rows(np.c_[TableEncoder().fit(X).transform(X), targets])
 
     def predict(self, X: ArrayLike) -> Array:
         """The means of the predictive distributions: (n,), or (n, outputs)."""

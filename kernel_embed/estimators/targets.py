@@ -98,9 +98,7 @@ def read_labels(
     expected = None if classes is None else np.unique(np.asarray(classes))
     names, Y = _soft(array, expected) if soft else _hard(y, expected)
     if len(Y) != n:
-        raise ValueError(
-            f"Expected one label for each of the {n} rows of X, got {len(Y)}: inconsistent numbers of samples."
-        )
+        raise ValueError(f"Expected one label for each of {n} rows, got {len(Y)}: inconsistent numbers of samples.")
     if not Y.any():
         raise ValueError("No row of y has a label. At least one is needed.")
     targets = Targets(Y, read_weights(sample_weight, n), group_numbers(groups, n), names, soft)
@@ -137,8 +135,8 @@ def _hard(y: ArrayLike | None, classes: NDArray[Any] | None) -> tuple[NDArray[An
         classes = names
     elif bool((unexpected := ~np.isin(names, classes)).any()):
         raise ValueError(
-            f"Expected labels among {classes.tolist()}, got {names[unexpected].tolist()}. Name all classes in "
-            "the first call, partial_fit(X, y, classes=...), or fit again."
+            f"Expected labels among {classes.tolist()}, got {names[unexpected].tolist()}. Fit again, or name all "
+            "classes in the first call, partial_fit(X, y, classes=...)."
         )
     Y = np.zeros((len(array), len(classes)))
     Y[np.flatnonzero(~missing), np.searchsorted(classes, names)[numbers]] = 1.0
@@ -155,8 +153,7 @@ def _soft(array: NDArray[Any], classes: NDArray[Any] | None) -> tuple[NDArray[An
     if not ((Y[labeled] >= 0).all() and np.allclose(Y[labeled].sum(axis=1), 1.0, atol=1e-4)):
         raise ValueError(
             f"Expected y as labels, one for each row, or as soft labels, rows of probabilities that add up to 1, got "
-            f"shape {array.shape} with other values. For several labels a row use "
-            "sklearn.multioutput.MultiOutputClassifier."
+            f"shape {array.shape}. For several labels a row use sklearn.multioutput.MultiOutputClassifier."
         )
     if classes is not None and len(classes) != Y.shape[1]:
         raise ValueError(f"Expected y with one column for each of {len(classes)} classes, got {Y.shape[1]} columns.")
@@ -260,6 +257,6 @@ def check_settings(kernel: KernelChoice, regularization: float, confidence: floa
         signature.bind(None)
     except TypeError as error:
         raise TypeError(
-            f"kernel must be a kernel, or a function of the training inputs alone, such as lambda x: RBFKernel(); this "
-            f"function takes {signature}."
+            f"kernel must be a kernel, or a function of the training inputs alone; this function takes {signature}. "
+            "Pass one such as lambda x: RBFKernel()."
         ) from error

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ..bounds import Bound
-from ..splits import Integers, RandomState, group_numbers, seed_of, stratified_folds
+from ..splits import Integers, RandomState, equal_rows, group_numbers, seed_of, stratified_folds
 from ..tabular.encoder import label_array
 from ..validation import check_count, check_tensor
 from ..voting import BaseFunctions, KernelFamily, Solution, SparseVote, VoteProblem, Votes, VoteSolver
@@ -279,8 +279,5 @@ def _calibration_units(x: Points, groups: Integers | None) -> Integers:
         if len(np.unique(groups)) < 2:
             raise ValueError("All rows are in one group, which leaves no others to calibrate with. Give two groups.")
         return groups
-    if x.dtype.kind == "f":
-        rows, place = np.unique(x, axis=0, return_inverse=True)
-        if 1 < len(rows) < len(x):
-            return place.ravel()
-    return np.arange(len(x))
+    number = equal_rows(x) if x.dtype.kind == "f" else None
+    return np.arange(len(x)) if number is None or number.max() == 0 else number

@@ -187,7 +187,14 @@ def read_columns(X: Any) -> tuple[list[NDArray[Any]], list[str] | None]:
     if hasattr(X, "columns") and hasattr(X, "__getitem__"):
         names = _names(X)
         has_names = all(isinstance(name, str) for name in X.columns)
-        return [_as_array(X[name], name) for name in X.columns], names if has_names else None
+        columns = []
+        for name in X.columns:
+            series = X[name]
+            column = np.asarray(series.to_numpy() if hasattr(series, "to_numpy") else series)
+            if column.ndim != 1:
+                raise ValueError(f"Column {name!r} has several values in a cell (an array). Split or drop the column.")
+            columns.append(column)
+        return columns, names if has_names else None
     array = np.asarray(X)
     if array.ndim != 2:
         raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data to rows and columns.")
@@ -207,14 +214,6 @@ def _names(X: Any) -> list[str]:
 def _frame(X: Any) -> Any:
     """A table of pyarrow as one of pandas; anything else unchanged."""
     return X.to_pandas() if hasattr(X, "column_names") and hasattr(X, "to_pandas") else X
-
-
-def _as_array(series: Any, name: object) -> NDArray[Any]:
-    """A column of a data frame; categories and missing cells become Python objects."""
-    array = np.asarray(series.to_numpy() if hasattr(series, "to_numpy") else series)
-    if array.ndim != 1:
-        raise ValueError(f"Column {name!r} has several values in a cell. Make one column of each, or drop the column.")
-    return array
 
 
 def label_array(y: Any, required: bool = False) -> Any:

@@ -167,10 +167,10 @@ def _plain_weighted_signs(M: Tensor, z1: Tensor, z2: Tensor, D: Tensor) -> Tenso
     return torch.stack([(M * sign).sum(-1) for sign in signs], dim=-1)
 
 
-def _laplace_rule(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    return laplace_gram(x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale)
-
-
 register(TiedRBFKernel, like=RBFKernel)
 register(TiedMaternKernel, like=MaternKernel)
-register(TiedLaplaceKernel, gram=_laplace_rule, supremum=lambda kernel, x: x.new_ones(kernel.batch_shape))
+register(
+    TiedLaplaceKernel,
+    gram=lambda kernel, x, z: laplace_gram(x / kernel.lengthscale, None if z is None else z / kernel.lengthscale),
+    supremum=lambda kernel, x: x.new_ones(kernel.batch_shape),
+)
