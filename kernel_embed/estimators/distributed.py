@@ -42,7 +42,7 @@ def fit_on_ranks(
 ) -> None:
     """Learn one classifier from the rows of all ranks; ``X`` and ``y`` are those of this rank."""
     if not dist.is_initialized():
-        raise RuntimeError("distributed=True needs torchrun and torch.distributed.init_process_group. Call it first.")
+        raise RuntimeError("distributed=True needs a process group. Start the ranks with torchrun and initialize it.")
     X, targets = _read_everywhere(classifier, X, y, sample_weight)
     labeled, weights = targets.labeled, targets.weights
     assert targets.classes is not None
