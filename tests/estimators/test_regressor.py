@@ -76,7 +76,7 @@ def test_split_conformal_holds_rows_out_and_says_so(fitted):
     X, y = waves(200)
     split = quick(conformal="split").fit(X, y)
     calibration = split.outputs_[0].calibration
-    assert calibration.num_rows == 50
+    assert len(calibration.below) == 50
     assert "P(Y ∈ C(X)) ≥ coverage" in split.outputs_[0].guarantee
     assert "50 rows held out" in split.outputs_[0].guarantee
     assert "no theorem" in fitted.outputs_[0].guarantee
@@ -385,7 +385,7 @@ def test_rows_of_one_group_do_not_calibrate_each_other():
     split = regressor(conformal="split").fit(X[train], y[train], groups=patient[train])
     kept = patient[train][split.outputs_[0].numbers.numpy()]
     assert not np.isin(kept, np.setdiff1d(patient[train], kept)).any()
-    assert 60 <= split.outputs_[0].calibration.num_rows < 64
+    assert 60 <= len(split.outputs_[0].calibration.below) < 64
     assert "no theorem for rows with weights, copies or groups" in split.outputs_[0].guarantee
     with pytest.raises(ValueError, match="groups must be one label"):
         regressor().fit(X, y, groups=[1])
