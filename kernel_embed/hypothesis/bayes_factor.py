@@ -1,25 +1,22 @@
 r"""The Bayes factor of two samples, from the evidence of their embeddings.
 
-The data are μ̂_P and μ̂_Q at t points. Both have a common embedding μ with the prior GP(0, r) of eq. (3); if the samples
-differ, P has :math:`\mu + \delta/2` and Q :math:`\mu - \delta/2` with :math:`\delta \sim GP(0, \tau^2 r)`. The error of
-an empirical embedding is that of the central limit theorem, eq. (6), with S the covariance of k(X, ·) over the pooled
-sample:
+The data are μ̂_P and μ̂_Q at t points. Both have a common embedding μ with the prior GP(0, r) of eq. (3); if the
+samples differ, P has :math:`\mu + \delta/2` and Q :math:`\mu - \delta/2` with :math:`\delta \sim GP(0, \tau^2 r)`. With
+the error of eq. (6), S the covariance of k(X, ·) over the pooled sample,
 
 .. math::
     \begin{pmatrix} \hat\mu_P \\ \hat\mu_Q \end{pmatrix} \sim \mathcal N\left(0, \begin{pmatrix}
         (1 + \tau^2/4) R + S/n & (1 - \tau^2/4) R \\ (1 - \tau^2/4) R & (1 + \tau^2/4) R + S/m
     \end{pmatrix}\right),
 
-with τ = 0 for one distribution. A priori τ, the size of the difference relative to that of an embedding, is uniform on
-:data:`DIFFERENCES`. The Jacobian of eq. (13) belongs to the link, which both hypotheses share.
+with τ = 0 for one distribution. A priori τ is uniform on :data:`DIFFERENCES`.
 
 **Several kernels.** With :math:`p_{1j}, p_{0j}` the densities under kernel j, the result is the mean of the factors,
 
 .. math::  \mathrm{BF} = \sum_j w_j \frac{p_{1j}}{p_{0j}}, \qquad \sum_j w_j = 1 ,
 
-and not :math:`\sum_j w_j p_{1j} / \sum_j w_j p_{0j}`, because :math:`\hat\mu` is different data for every kernel. Each
-factor has mean 1 if the samples are of one distribution and the model holds, so the mean of the factors does too, and
-exceeds c with probability at most 1/c.
+because :math:`\hat\mu` is different data for every kernel. Each factor has mean 1 if the samples are of one
+distribution and the model holds, so the mean of the factors does too, and exceeds c with probability at most 1/c.
 """
 
 from __future__ import annotations
@@ -85,12 +82,10 @@ def log_bayes_factor(
     kernels = choose_kernels(pooled, kernel, columns, generator).kernels
     rows = torch.randperm(len(pooled), generator=generator)[:num_locations].to(pooled.device)
     values = []
-    for one in kernels:
-        draws = draws_of(one)
+    for draws in map(draws_of, kernels):
         factors = [_log_factor(draw, pooled, rows, len(samples[0])) for draw in draws.kernels]
-        # log Σ_s w_s BF_s
-        values.append(torch.logsumexp(torch.cat(factors) + torch.cat(draws.weights).to(pooled).log(), dim=0))
-    return float(torch.logsumexp(torch.stack(values), dim=0)) - math.log(len(values))
+        values.append(torch.cat(factors) + torch.cat(draws.weights).to(pooled).log())
+    return float(torch.logsumexp(torch.cat(values), dim=0)) - math.log(len(kernels))
 
 
 def _log_factor(kernel: Kernel, pooled: Tensor, rows: Tensor, n: int) -> Tensor:

@@ -67,7 +67,8 @@ def conditional_independence_test(
     """Test whether ``x`` and ``y`` are independent given ``z``; without ``z``, :func:`independence_test`.
 
     No test of conditional independence has a level that holds for all distributions (Shah and Peters, 2020). The
-    default method warns where the level may not hold.
+    default method returns a :class:`~kernel_embed.hypothesis.ConditionalTestResult` with diagnostics, and warns where
+    the level may not hold.
 
     Args:
         x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
@@ -84,10 +85,6 @@ def conditional_independence_test(
         categorical_y: those of y.
         categorical_z: those of z.
         progress: as in :func:`two_sample_test`, for ``method="residuals"`` and without ``z``.
-
-    Returns:
-        p-value, statistic and, as a :class:`~kernel_embed.hypothesis.ConditionalTestResult` for the default method,
-        diagnostics.
 
     Raises:
         TypeError: if a sample is not made of real numbers.

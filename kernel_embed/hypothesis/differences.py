@@ -5,14 +5,13 @@ The witness of samples x (n points) and y (m points) is
 .. math::  w(t) = \hat\mu_P(t) - \hat\mu_Q(t) = \frac1n \sum_i k(x_i, t) - \frac1m \sum_j k(y_j, t) .
 
 Relabeled, it is :math:`w_b(t)`, with the variance :math:`s^2(t) = \frac{N}{nm} \operatorname{var} k(\cdot, t)` over
-the N = n + m pooled points. Its largest excursion anywhere is
+the N = n + m pooled points. With M_b its largest excursion and c_α the 1 − α quantile of these,
 
 .. math::  M_b = \max_t \frac{|w_b(t)|}{s(t)}, \qquad p(t) = \frac{1 + \#\{b : M_b \ge |w(t)| / s(t)\}}{1 + B}, \qquad
            |w_b(t)| \le c_\alpha s(t) \text{ for all t,}
 
-with c_α the 1 − α quantile of the M_b, the observed one among them: if the samples are of one distribution, the witness
-leaves the band anywhere with probability at most α. Where the kernel was chosen among several by its statistic, which
-uses the labels, the maximum is over all of these kernels too.
+except with probability α if the samples are of one distribution. Where the kernel was chosen among several by its
+statistic, which uses the labels, the maximum is over all of these kernels too.
 
 **Rows.** :math:`\mathrm{MMD}_b^2 = \frac1n \sum_i w(x_i) - \frac1m \sum_j w(y_j)`, so that w(x_i)/n and −w(y_j)/m are
 the contributions of single rows.

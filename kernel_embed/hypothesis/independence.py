@@ -10,20 +10,17 @@ With K, L the Gram matrices of x and y and H = I − 11ᵀ/n,
 
 where ˜ means a diagonal set to zero (Song et al., 2012).
 
-**Rotations.** HSIC needs :math:`\sum_{ij} K_{ij} L_{\pi_i \pi_j}` for many permutations π. Rotations
-:math:`\pi_i = i + s \bmod n` are n permutations whose sums are a circular correlation. Along the diagonal at offset d
-let :math:`\kappa_d(i) = K_{i, i+d}` and :math:`\lambda_d(i) = L_{i, i+d}` (indices mod n). Then
+**Rotations** :math:`\pi_i = i + s \bmod n` are n permutations whose sums :math:`\sum_{ij} K_{ij} L_{\pi_i \pi_j}` are a
+circular correlation. With :math:`\kappa_d(i) = K_{i, i+d}` and :math:`\lambda_d(i) = L_{i, i+d}` (indices mod n)
 
 .. math::  \sum_{ij} K_{ij} L_{i+s, j+s} = \sum_d w_d \sum_i \kappa_d(i) \lambda_d(i + s)
            = \mathcal F^{-1} \Big[ \sum_d w_d\, \overline{\hat\kappa_d}\, \hat\lambda_d \Big]_s ,
 
-with d from 0 to n/2 and w_d = 2 except at the ends, because K and L are symmetric: n permutations for n/2 Fourier
-transforms.
+with d from 0 to n/2 and w_d = 2 except at the ends, because K and L are symmetric.
 
-**Exact.** Take R random orders :math:`h_1, \dots, h_R` of the y and all n rotations of each. If x and y are
-independent, the observed pairing is as likely as any other to be the one at any rotation of any order: the nR
-statistics are exchangeable, and :math:`p = \#\{T \ge T_0\} / nR` is exact. The x and y are put into one random order
-first, so that neighboring rows mean nothing.
+Take R random orders of the y and all n rotations of each. If x and y are independent, the observed pairing is as likely
+as any other to be the one at any rotation of any order: the nR statistics are exchangeable, and
+:math:`p = \#\{T \ge T_0\} / nR` is exact.
 
 The n × n/2 diagonals are formed in blocks of offsets, without an n × n matrix where it would be too large.
 """
@@ -209,9 +206,6 @@ def independence_test(
         categorical: the categorical columns of x; by default all where x is integer or bool.
         categorical_y: those of y.
         progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 observations and more.
-
-    Returns:
-        p-value, statistic, kernels and null distribution.
 
     Raises:
         TypeError: if a sample is not made of real numbers.

@@ -38,9 +38,9 @@ from .checks import Encoding, check_choice, check_real
 Rule = Literal["evidence+median", "evidence", "best", "median", "split"]
 """Names of the rules for learning kernels."""
 
+# The first detects rings and changes of scale better than the median; the last, nearly linear over the data, detects
+# differences of means best.
 MEDIAN_MULTIPLES = (0.5, 1.0, 4.0)
-"""The first detects rings and changes of scale better than the median; the last, nearly linear over the data, detects
-differences of means best."""
 SPLIT_MULTIPLES = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 NUM_POINTS = 1000  # rows of the pooled sample in the evidence
 NUM_LOCATIONS = 200  # rows at which the embedding of those is evaluated
@@ -78,14 +78,11 @@ KernelChoice: TypeAlias = Rule | Kernel | Sequence[Kernel] | HasKernelDraws | No
 
 
 class Kernels(NamedTuple):
-    """The kernels of a test, none with a batch dimension, and in words how they were chosen.
-
-    ``multiples`` are the multiples of the median distance; ``None`` for maxima and given kernels.
-    """
+    """The kernels of a test, none with a batch dimension."""
 
     kernels: tuple[Kernel, ...]
-    how: str
-    multiples: tuple[float | None, ...] = (None,)
+    how: str  # how they were chosen
+    multiples: tuple[float | None, ...] = (None,)  # of the median distance; None for maxima and given kernels
 
 
 def choose_kernels(
@@ -203,10 +200,11 @@ class AverageKernel(Kernel):
                 f"{self.counts} entries."
             )
         flat = torch.cat([w.detach().double().flatten() for w in weights])
-        if not bool((flat >= 0).all()) or not abs(float(flat.sum()) - 1.0) <= ROUNDING:
+        total, least = float(flat.sum()), float(flat.min())
+        if not least >= 0 or not abs(total - 1.0) <= ROUNDING:
             raise ValueError(
-                f"The weights of kernel draws must be nonnegative and sum to 1; they sum to {float(flat.sum()):g}, and "
-                f"the smallest is {float(flat.min()):g}. Divide them by their sum."
+                f"The weights of kernel draws must be nonnegative and sum to 1; they sum to {total:g}, and the "
+                f"smallest is {least:g}. Divide them by their sum."
             )
         self.kernels = torch.nn.ModuleList(kernels)
         self.register_buffer("weights", flat)

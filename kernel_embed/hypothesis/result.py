@@ -35,8 +35,7 @@ TestedKernel: TypeAlias = Kernel | tuple[Kernel, ...]
 """The kernel of a test of samples, or the kernels of x and of y; empty for a test with features of its own."""
 Result = TypeVar("Result", bound="KernelTestResult")
 MAX_POINTS = 2000  # the most points at which the difference of two samples is evaluated by default
-ROUNDING = 1e-12
-"""Statistics closer than this, relative to the kernel values, are ties: they differ by the order of summation."""
+ROUNDING = 1e-12  # statistics closer than this, relative to the kernel values, are ties
 S_ROUNDING = 1e-9  # the same for S
 
 
@@ -106,7 +105,7 @@ class KernelTestResult:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SamplesTestResult(KernelTestResult):
-    """The result of a test of samples, with methods that show where they differ.
+    """The result of a test of samples.
 
     Attributes:
         samples: the samples.
@@ -137,16 +136,14 @@ class SamplesTestResult(KernelTestResult):
         """Where the first two samples differ: a simultaneous band for the witness, influential rows, and columns.
 
         Args:
-            points: where to evaluate the witness, ``(t, d)``; by default the points of both samples, or 2,000 of them
-                drawn at random.
+            points: where to evaluate the witness, ``(t, d)``; by default at most 2,000 points of both samples.
             level: 1 − α of the band.
             num_permutations: B.
-            seed: of the permutations and of that draw.
+            seed: of the permutations and of the choice of points.
 
         Raises:
             TypeError: if ``num_permutations`` is not a whole number.
-            ValueError: if ``level`` is not between 0 and 1, ``num_permutations`` is below 1, or ``points`` have other
-                columns than the samples.
+            ValueError: if ``level`` or ``num_permutations`` is out of range, or ``points`` have other columns.
         """
         from .differences import find_differences
 
@@ -176,15 +173,12 @@ def describe(kernel: TestedKernel) -> str:
 
 
 class NullScale(NamedTuple):
-    """Mean m and variance v of J biased statistics under the null hypothesis, and the magnitude of kernel values.
-
-    ``shift`` is 1 for unbiased statistics, which are smaller by m, and 0 for biased ones.
-    """
+    """Moments of J biased statistics under the null hypothesis."""
 
     mean: Tensor
     variance: Tensor
-    size: Tensor
-    shift: float = 0.0
+    size: Tensor  # the magnitude of kernel values
+    shift: float = 0.0  # 1 for unbiased statistics, which are smaller by the mean
 
 
 class TestDecision(NamedTuple):
@@ -234,10 +228,7 @@ def by_permutations(T: Tensor, scale: NullScale) -> TestDecision:
 
 
 def standardized(T: Tensor, scale: NullScale) -> tuple[Tensor, Tensor]:
-    """z for every kernel and labeling, and the difference ``(J, 1)`` below which statistics of a kernel are ties.
-
-    z is −∞ where a statistic varies by no more than that difference.
-    """
+    """z of every kernel and labeling, −∞ where all are ties, and the difference ``(J, 1)`` below which they are."""
     unit = (ROUNDING * scale.size.to(T)).clamp_min(torch.finfo(T.dtype).tiny).unsqueeze(-1)
     mean, variance = scale.mean.to(T).unsqueeze(-1), scale.variance.to(T).unsqueeze(-1)
     varies = (mean > unit) & (variance > unit.square())

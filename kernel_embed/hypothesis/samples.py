@@ -1,17 +1,14 @@
 r"""Tests whether two or several samples come from one distribution; the linear-time statistic, for streams.
 
-From consecutive pairs of points,
+The linear-time statistic of consecutive pairs of points is
 
 .. math::
     h_i &= k(x_{2i-1}, x_{2i}) + k(y_{2i-1}, y_{2i}) - k(x_{2i-1}, y_{2i}) - k(x_{2i}, y_{2i-1}) \\
     \mathrm{MMD}_l^2 &= \frac1M \sum_{i=1}^M h_i .
 
-Where P = Q, x_{2i} and y_{2i} are exchangeable, and exchanging them turns h_i into −h_i. So the statistic is as
-likely as any
-
-.. math::  \frac1M \sum_i s_{ib}\, h_i, \qquad s_{ib} = \pm 1 \text{ by fair coins}, \quad b = 1, \dots, B,
-
-and its rank among them is an exact p-value. Memory holds B sums, whatever the length of the stream.
+Where P = Q, exchanging x_{2i} and y_{2i}, which are exchangeable, turns h_i into −h_i. So the statistic is as likely as
+any :math:`\frac1M \sum_i s_{ib}\, h_i` with :math:`s_{ib} = \pm 1` by fair coins, b = 1, …, B, and its rank among them
+is an exact p-value. Memory holds B sums, whatever the length of the stream.
 """
 
 from __future__ import annotations
@@ -63,8 +60,7 @@ def two_sample_test(
     """Test whether ``x`` and ``y`` are samples of one distribution, by the maximum mean discrepancy.
 
     Kernels are learned by the evidence of the pooled sample, which does not depend on which point belongs to which
-    sample. So the permutation test is exact: at level α it rejects equal distributions with probability at most α, for
-    every n, dimension and kernel.
+    sample, so that the permutation test is exact. ``differences()`` of the result shows where the samples differ.
 
     Args:
         x: n points, ``(n, d)``, as a tensor, a NumPy array, a data frame or lists; text is categorical.
@@ -82,9 +78,6 @@ def two_sample_test(
         num_features: for samples too large for O(N²), approximate every kernel by this many Nyström features at
             random rows of the pooled sample. The test remains exact, and takes O(NsB) time for s features.
         progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 points and more.
-
-    Returns:
-        p-value, statistic, kernels and null distribution; ``differences()`` shows where the samples differ.
 
     Raises:
         ValueError: if the samples have different columns, or too few rows.

@@ -4,15 +4,8 @@ For :math:`H_k = \{x \mapsto \pm K_k(x, x')\}` the vote penalizes the empirical 
 
 .. math::  r_k = \hat{\mathfrak R}_S(H_k) = \frac1m E_\sigma \sup_{x'} \Big|\sum_i \sigma_i K_k(x_i, x')\Big| ,
 
-bounded or estimated; :math:`\kappa_k^2 = \sup_x K_k(x, x)` is taken as the largest value on the sample.
-
-========================  ==================================================================================
-:func:`trace_bound`       Lemma 3, :math:`\kappa_k \sqrt{\operatorname{Tr} K_k} / m`
-:func:`dimension_bound`   Lemma 4, :math:`12 \kappa_k^2 \sqrt{\pi d_k / m}` with :math:`d_k` of eq. (3)
-:func:`local_bound`       section 5.3 for eq. (2), from the eigenvalues of the Gram matrix
-:func:`massart_bound`     for kernels that are not positive semidefinite, where the lemmas do not hold
-:func:`monte_carlo`       the complexity itself, the sup taken over the sample
-========================  ==================================================================================
+bounded or estimated; :math:`\kappa_k^2 = \sup_x K_k(x, x)` is taken as the largest value on the sample. Lemmas 3 and 4
+do not hold for kernels that are not positive semidefinite; Massart's lemma does.
 """
 
 from __future__ import annotations

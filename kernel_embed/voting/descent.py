@@ -3,21 +3,18 @@ r"""Coordinate descent (Appendix C), for many kernels and for streams of base fu
 Only the non-zero coefficients and their base functions are stored; the others are read in blocks. Each round prices the
 stream, adds the coordinates of steepest descent, and moves each coordinate to its minimum by an exact line search.
 
-Applied to eq. (1) itself, coordinate descent stops at points that are not optimal: the hinge has kinks that couple the
-coordinates, and at a kink two coordinates together may improve where no single one does. So each round descends on the
+At the kinks of the hinge two coordinates together may improve where no single one does. So each round descends on the
 hinge with its corner rounded around a dual centre :math:`c`,
 
 .. math::  \varphi_i(z) = \max_{0 \le u \le 1/m} \; u (1 - z) - \frac{(u - c_i)^2}{2\sigma} ,
            \qquad -\varphi_i'(z) = u_i(z) = \min\big(\tfrac1m, \max(0, c_i + \sigma (1 - z))\big) ,
 
-and then moves the centre, :math:`c_i \leftarrow u_i(z_i)`. This is the proximal point method on the dual: rounded
-objectives are smooth, so coordinate descent reaches their minimum, and the centres converge to a dual optimum, at which
-the rounding has no effect. As :math:`\sigma \to \infty` it is Appendix C itself. The squares
-:math:`\frac\mu2 (\Lambda_j \alpha_j)^2` of the elastic penalty only add to slope and curvature.
+and then moves the centre, :math:`c_i \leftarrow u_i(z_i)`: the proximal point method on the dual. The centres converge
+to a dual optimum, at which the rounding has no effect. As :math:`\sigma \to \infty` it is Appendix C itself. The
+squares :math:`\frac\mu2 (\Lambda_j \alpha_j)^2` of the elastic penalty only add to slope and curvature.
 
-The line searches are exact. With :math:`v = c + \sigma (1 - z)` and a step a along a direction with values h, the slope
-is :math:`-h^\top \operatorname{clip}(v - a \sigma h, 0, \tfrac1m)` plus that of the penalty, whose squares add
-:math:`qa`: piecewise linear in a.
+With :math:`v = c + \sigma (1 - z)` and a step a along a direction with values h, the slope is
+:math:`-h^\top \operatorname{clip}(v - a \sigma h, 0, \tfrac1m)` plus that of the penalty: piecewise linear in a.
 """
 
 from __future__ import annotations
@@ -134,8 +131,8 @@ class Descent:
     def _move_together(self) -> float:
         """One exact line search along Newton's direction over the coefficients that vote, signs kept.
 
-        Base functions of neighboring points are nearly parallel, so single coordinates converge slowly. The direction
-        costs one solve of the size of the vote. Returns how steep it was.
+        Base functions of neighboring points are nearly parallel, so single coordinates converge slowly. Returns how
+        steep the direction was.
         """
         names = list(self.weights)
         if len(names) < 2:
@@ -193,8 +190,7 @@ class Descent:
 def _root(rest: Array, step: Array, h: Array, target: float, top: float, ridge: float = 0.0) -> float:
     """The a at which hᵀ clip(rest − a·step, 0, top) − ridge · a = target, where step is a positive multiple of h.
 
-    The left side is piecewise linear and decreasing in a. A Newton step on one linear piece ends in its root; a bracket
-    prevents cycling between pieces.
+    A Newton step on one linear piece ends in its root; a bracket prevents cycling between pieces.
     """
     a, low, high = 0.0, -np.inf, np.inf
     for _ in range(200):
@@ -228,8 +224,7 @@ def _end_of_piece(rest: Array, step: Array, top: float, a: float, forward: bool)
 def _newton_direction(sigma: float, inner: Array, descent: Array, squares: Array) -> Array | None:
     """Newton's direction for several coefficients, or ``None``.
 
-    ``inner`` has the base functions as rows, at the points on a rounded corner; ``descent`` is minus the slope and
-    ``squares`` the curvature of the penalty in each coefficient.
+    ``inner`` are the base functions at the points on a rounded corner, ``squares`` the curvatures of the penalty.
     """
     curvature = sigma * (inner**2).sum(axis=1) + squares
     curved = curvature > 0.0  # a function that is zero on every rounded corner has no Newton step

@@ -44,16 +44,11 @@ Theorem: TypeAlias = Literal[1, 2]
 BELOW_THE_HINGE = 1.0 - 1e-6  # the default margin of a guarantee, relative to the margin of the hinge loss
 MARGIN_RATIO = 2.0**0.125  # ratio of neighboring margins of the grid
 
-LOSS = "zero-one loss"
 CONDITIONS = "kernels and scales fixed before the sample; i.i.d. rows"
 AS_PUBLISHED = (
-    "the theorem as published fixes ρ before the data are seen, and its proof has the margin error at 3ρ/2, not ρ; "
-    "use uniform=True"
+    "the theorem fixes ρ before the data, and its proof has the margin error at 3ρ/2, not ρ; use uniform=True"
 )
-UNPROVED_CONSTANTS = (
-    "the proof of Theorem 2 ends with (2n − 1) log p where the paper has n log p, so its constants are not proved; "
-    "use theorem=1"
-)
+UNPROVED_CONSTANTS = "the proof of Theorem 2 ends with (2n − 1) log p where the paper has n log p; use theorem=1"
 ON_THE_SAMPLE = "B_k = max |K_k| and the complexities r_k are those of the sample, not of all inputs"
 
 
@@ -137,7 +132,9 @@ def margin_bound(
         error, term = ratio * error, 6.0 * K / part * mean_complexity
         last = (40.0 * K / part**2 * log_p + 5.0 * K * log_2_delta + 5.0 * K * n * log_p) / m
     details = {"margin_error": error, "rho": rho, "theorem": theorem, "num_outside_radius": 0}
-    return Bound(error, term, last, confidence, f"theorem {theorem}", LOSS, CONDITIONS, tuple(reasons), details)
+    return Bound(
+        error, term, last, confidence, f"theorem {theorem}", "zero-one loss", CONDITIONS, tuple(reasons), details
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,25 +162,16 @@ class BaseFunctions:
             raise ValueError(f"sup_diagonal takes one positive number per kernel, {len(self.sup)} in all.")
         for name, value, highest in zip(self.names, values, self.sup, strict=True):
             if highest > value * (1.0 + 1e-6):
-                raise ValueError(
-                    f"sup_diagonal says |K| ≤ {value:g} for {name}, but |K| is {highest:.6g} on the sample. Give the "
-                    "supremum of K(x, x) over all inputs of a positive semidefinite kernel."
-                )
+                problem = f"|K| ≤ {value:g} for {name}, but |K| is {highest:.6g} on the sample"
+                raise ValueError(f"sup_diagonal says {problem}. Give the supremum of K(x, x) over all inputs.")
         indefinite = np.array([rule == "Massart" for rule in self.complexities.rules])
         return dataclasses.replace(self, kappa_squared=np.where(indefinite, np.nan, values))
 
 
 def vote_guarantee(
-    margins: Array,
-    norms: Array,
-    base: BaseFunctions,
-    rho: float | None = None,
-    theorem: Theorem = 1,
-    confidence: float = 0.95,
-    K: float = 2.0,
-    uniform: bool = False,
-    num_outside_radius: int = 0,
-) -> Bound:
+    margins: Array, norms: Array, base: BaseFunctions, rho: float | None, theorem: Theorem, confidence: float, K: float,
+    uniform: bool, num_outside_radius: int,
+) -> Bound:  # fmt: skip
     """The bound of a theorem for one vote with margins y_i f(x_i) and norms Σ_j |α_{k,j}|; ``rho`` is that of f / A."""
     if not norms.any():
         raise ValueError("The vote is empty: no base function has a weight. Lower lam or beta.")
@@ -199,10 +187,8 @@ def vote_guarantee(
     if uniform and missing:
         reasons.append(f"sup K(x, x) over all inputs is unknown for {', '.join(missing)}; give sup_diagonal")
     if num_outside_radius:
-        reasons.append(
-            f"local complexities need E[h²] ≤ r, which fails on the sample for {num_outside_radius} of the functions "
-            'that vote; use complexity="trace"'
-        )
+        which = f"fails on the sample for {num_outside_radius} of the functions that vote"
+        reasons.append(f'local complexities need E[h²] ≤ r, which {which}; use complexity="trace"')
     details = {**bound.details, "num_outside_radius": num_outside_radius}
     return dataclasses.replace(bound, reasons=tuple(reasons), details=details)
 

@@ -3,9 +3,9 @@ r"""The regularization path over (λ, β), and the paper's cross validation over
 The penalties :math:`\Lambda_k = \lambda r_k + \beta` only scale the rows of the dual program, so the basis at one
 pair starts another.
 
-Cross validation is that of section 6. The sample is partitioned into folds; in run i, fold i tests, fold i + 1
-validates and the rest trains. The pair with the lowest mean validation error is selected, and its mean test error is
-the result. Ties, which the paper does not mention, are resolved by the fewest votes. λ = 0 is the norm-1 SVM.
+Cross validation is that of section 6: in run i, fold i tests, fold i + 1 validates and the rest trains. The pair with
+the lowest mean validation error is selected, among ties that with the fewest votes, and its mean test error is the
+result.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 from ..validation import check_array, check_number
 from .families import Array
 
-TOLERANCE = 1e-7
-"""The default gap; F(0) = 1, so it is relative to the objective without votes."""
+TOLERANCE = 1e-7  # the default gap; F(0) = 1, so it is relative to the objective without votes
 
 
 @dataclasses.dataclass(frozen=True)

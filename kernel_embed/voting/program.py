@@ -3,23 +3,18 @@ r"""The restricted linear program of column generation, solved by the simplex me
 .. math::  \max_v \frac1m \sum_i v_i \quad\text{s.t.}\quad 0 \le v_i \le 1, \quad
            \Big|\frac{h_{k,j}^\top v}{m \Lambda_k}\Big| \le 1 \quad\text{for the base functions added so far.}
 
-Three measures keep it fast and exact.
-
 - Scaling. Rows reach :math:`10^{15}` for a polynomial of degree ten. With :math:`v = mu \in [0, 1]` and rows divided by
-  their penalty, the solver's tolerance is relative to the penalty. Scaling rows keeps a basis valid, so a new penalty
-  starts from the old solution.
-- Dropped points. At the optimum as many points lie strictly inside the box as there are votes; most are beyond their
-  margin, with :math:`v_i = 0`. A point with a margin above 2 has no column until its margin falls below 1. All
-  variables are boxed, so any basis is dual feasible at the right bounds after rows or columns are added.
+  their penalty, the solver's tolerance is relative to the penalty, and a new penalty starts from the old basis.
+- Dropped points. Most points are beyond their margin, with :math:`v_i = 0`. A point with a margin above 2 has no column
+  until its margin falls below 1. All variables are boxed, so any basis is dual feasible at the right bounds.
 - Diversity. Neighboring points and degrees give nearly parallel functions. Of those whose cosine exceeds 0.99 only the
   most violated is added in one round.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +49,7 @@ TOLERANCES = (1e-10, 1e-10, 1e-8)
 those of two wide Gaussians. The gap does not depend on them. If all three fail, the solve ends with its last point."""
 
 
-@dataclasses.dataclass(frozen=True)
-class WarmStart:
+class WarmStart(NamedTuple):
     """The tight rows of a solved program, its active points, and the basis over both."""
 
     rows: Integers
@@ -64,10 +58,7 @@ class WarmStart:
 
 
 class Program:
-    """The program of the base functions ``rows``, numbered k·n + j, and the points ``active``, for penalties Λ_k.
-
-    It starts from a solved one with other penalties, or with all points and no row.
-    """
+    """The program of the base functions ``rows``, numbered k·n + j, and the points ``active``, for penalties Λ_k."""
 
     def __init__(self, problem: VoteProblem, penalties: Array, start: WarmStart | None) -> None:
         import highspy

@@ -1,10 +1,9 @@
 r"""Solvers of eq. (1): linear programming by column generation, and coordinate descent.
 
-**Column generation.** The dual of eq. (1) has one boxed variable per point and one constraint per base function, of
-which only those with a vote matter at the optimum. A restricted program (:mod:`kernel_embed.voting.program`) is solved
-repeatedly: its solution prices all base functions with one matrix product per kernel, the most violated constraints
-:math:`|h_{k,j}^\top u| > \Lambda_k` are added, and the simplex method continues from its basis. The multipliers of the
-constraints are the :math:`\alpha_{k,j}`. It stops when the gap between F(α) and the scaled dual point is small.
+**Column generation.** The dual of eq. (1) has one constraint per base function, of which only those with a vote matter
+at the optimum. A restricted program (:mod:`kernel_embed.voting.program`) is solved repeatedly: its solution u prices
+all base functions, the most violated constraints :math:`|h_{k,j}^\top u| > \Lambda_k` are added, and the simplex method
+continues from its basis. The multipliers of the constraints are the :math:`\alpha_{k,j}`.
 
 **Coordinate descent**: see :mod:`kernel_embed.voting.descent`.
 """
@@ -74,13 +73,9 @@ class VoteSolver(abc.ABC):
     def solve(
         self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
     ) -> Solution:
-        """The vote for penalties Λ_k, one per kernel.
+        """The vote for penalties Λ_k > 0 with a gap of at most ``tolerance`` between objective and dual bound.
 
-        Args:
-            problem: the sample.
-            penalties: Λ_k > 0.
-            tolerance: the gap to reach between objective and dual bound, above 0.
-            start: votes of a similar problem, whose base functions may start the search.
+        ``start`` are votes of a similar problem, whose base functions may start the search.
         """
 
     def solve_all(
@@ -250,8 +245,7 @@ class CoordinateDescent(VoteSolver):
             elastic: μ, the weight of the squares.
 
         Returns:
-            The finished search, with ``objective``, ``bound``, ``gap``, ``num_rounds``, ``converged`` and ``weights``,
-            the coefficients of the base functions that vote by their names.
+            The finished search, with ``weights`` by name, ``objective``, ``bound``, ``gap`` and ``converged``.
 
         Example:
             >>> import numpy as np
