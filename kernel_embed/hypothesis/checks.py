@@ -71,10 +71,8 @@ def _table(x: Tensor | ArrayLike, name: str) -> Tensor | NDArray[Any]:
         return array.astype(DTYPES[array.dtype.kind], order="C", copy=True)
     if objects.ndim in (1, 2) and any(isinstance(value, str) for value in objects.flat):
         return objects.reshape(len(objects), -1)
-    raise TypeError(
-        f"{name} must be a tensor, an array or lists of numbers, not {type(x).__name__} of {array.dtype}. "
-        "Convert it to numbers, categories to integers."
-    )
+    kind = f"{type(x).__name__} of {array.dtype}"
+    raise TypeError(f"{name} must be a tensor, an array or lists of numbers, not {kind}. Convert it to numbers.")
 
 
 def _number_text(tables: dict[str, Any]) -> list[int]:
@@ -145,9 +143,8 @@ def check_real(kernel: Kernel, columns: tuple[int, ...], name: str = "x") -> Non
             own = columns if part.active_dims is None else [c for c in columns if c in part.active_dims.tolist()]
             if own:
                 raise TypeError(
-                    f"{type(part).__name__} needs real numbers, but columns {list(own)} of {name} are categorical "
-                    "(integer and bool samples are taken as categories). Use kernel=None, or a DeltaKernel for these "
-                    "columns; if they are numbers, convert them to float or pass categorical=False."
+                    f"{type(part).__name__} needs real numbers, but columns {list(own)} of {name} are categorical, as "
+                    "integer and bool samples are. Use kernel=None or a DeltaKernel, or pass categorical=False."
                 )
 
 

@@ -203,14 +203,9 @@ def residuals(x: Tensor, z: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _kernel_test(
-    x: Tensor,
-    y: Tensor,
-    z: Tensor,
-    kernel: KernelChoice,
-    kernel_y: KernelChoice,
-    num_draws: int,
+    x: Tensor, y: Tensor, z: Tensor, kernel: KernelChoice, kernel_y: KernelChoice, num_draws: int,
     generator: torch.Generator,
-) -> KernelTestResult:
+) -> KernelTestResult:  # fmt: skip
     n = len(x)
     check_memory(n, x, 1, MEMORY_REMEDY, matrices=7)
     xz = torch.cat([x, 0.5 * z], dim=1)

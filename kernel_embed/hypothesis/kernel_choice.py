@@ -148,10 +148,7 @@ def kernels_by_rule(x: Tensor, rule: Rule, categorical: tuple[int, ...], generat
 
 
 def evidence_lengthscales(z: Tensor) -> list[float]:
-    """The lengthscales of all local maxima of the evidence of ``z`` (``(n, d)``), the highest first.
-
-    There are none where the evidence does not exist: copies of one point, points on a grid at every scale.
-    """
+    """The lengthscales of all local maxima of the evidence of ``z`` (``(n, d)``), the highest first, if it exists."""
     with warnings.catch_warnings():
         # A few points without a gradient do not move the maxima.
         warnings.simplefilter("ignore", NumericalWarning)
@@ -195,17 +192,13 @@ class AverageKernel(Kernel):
         self.counts = [w.numel() for w in weights]
         counts = [torch.Size(kernel.batch_shape).numel() for kernel in kernels]
         if counts != self.counts:
-            raise ValueError(
-                f"kernel_draws() must return one weight for each draw: the kernels have {counts} draws, the weights "
-                f"{self.counts} entries."
-            )
+            problem = f"the kernels have {counts} draws, the weights {self.counts} entries"
+            raise ValueError(f"kernel_draws() must return one weight for each draw: {problem}.")
         flat = torch.cat([w.detach().double().flatten() for w in weights])
         total, least = float(flat.sum()), float(flat.min())
         if not least >= 0 or not abs(total - 1.0) <= ROUNDING:
-            raise ValueError(
-                f"The weights of kernel draws must be nonnegative and sum to 1; they sum to {total:g}, and the "
-                f"smallest is {least:g}. Divide them by their sum."
-            )
+            problem = f"they sum to {total:g}, and the smallest is {least:g}"
+            raise ValueError(f"The weights of kernel draws must be nonnegative and sum to 1; {problem}.")
         self.kernels = torch.nn.ModuleList(kernels)
         self.register_buffer("weights", flat)
 

@@ -101,13 +101,9 @@ BETWEEN_SAMPLES = Statistic(between_samples, lambda sizes: 1.0)
 
 
 def statistics(
-    kernels: Sequence[Kernel],
-    pooled: Tensor,
-    E: Tensor,
-    sizes: Sequence[int],
-    statistic: Statistic,
+    kernels: Sequence[Kernel], pooled: Tensor, E: Tensor, sizes: Sequence[int], statistic: Statistic,
     progress: bool | None = False,
-) -> tuple[Tensor, NullScale]:
+) -> tuple[Tensor, NullScale]:  # fmt: skip
     """T ``(J, 1 + B)`` for J kernels, and the scale of each: the moments of c Σ λ_l χ²_{k−1}."""
     rows, scales = [], []
     N, freedom, c = len(pooled), len(sizes) - 1, statistic.factor(sizes)

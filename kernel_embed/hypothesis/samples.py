@@ -14,7 +14,7 @@ is an exact p-value. Memory holds B sums, whatever the length of the stream.
 from __future__ import annotations
 
 import copy
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from gpytorch.kernels import Kernel
@@ -148,29 +148,29 @@ def _test_samples(
         kernel = "best"
     pooled = torch.cat(samples)
     kernels = choose_kernels(pooled, kernel, categories, generator)
+    fields: dict[str, Any] = {"columns": column_names(next(iter(data.values()))), "categorical": categories}
     if statistic is None:
         if null == "gamma" or num_features is not None:
             raise ValueError("statistic='linear' takes neither null='gamma' nor num_features. Leave them out.")
         if (count := len(kernels.kernels)) > 1:
             raise ValueError(f"statistic='linear' needs one kernel, not {count}. Pass one, or use 'biased'.")
         signs = int(torch.randint(2**31, (), generator=generator))
-        test = LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, num_permutations, signs).update(*samples)
-        decision, sizes = test.decision(), test.sizes
-    else:
-        if num_features is not None:
-            check_count("num_features", num_features)
-            # Nyström approximations at rows drawn without regard to the samples
-            rows = torch.randperm(len(pooled), generator=generator)[:num_features].to(pooled.device)
-            features = tuple(nystrom_kernel(kernel, pooled[rows]) for kernel in kernels.kernels)
-            kernels = kernels._replace(kernels=features, how=f"{kernels.how}, {len(rows)} features")
-        if kernel == "split":
-            kernels, samples = _split(kernels, samples, statistic, num_permutations, generator)
-        num_relabelings = num_permutations if null == "permutation" else 0
-        T, scale = _statistics(kernels, samples, statistic, num_relabelings, generator, progress)
-        decision, sizes = decide(T, scale, null, num_permutations, generator), tuple(map(len, samples))
-    columns = column_names(next(iter(data.values())))
-    fields = {"sizes": sizes, "samples": tuple(samples), "columns": columns, "categorical": categories}
-    return decision.result(SamplesTestResult, name, kernels.kernels, kernels.how, **fields)
+        test = LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, num_permutations, signs)
+        return SamplesTestResult(**vars(test.update(*samples).result()), samples=tuple(samples), **fields)
+    if num_features is not None:
+        check_count("num_features", num_features)
+        # Nyström approximations at rows drawn without regard to the samples
+        rows = torch.randperm(len(pooled), generator=generator)[:num_features].to(pooled.device)
+        features = tuple(nystrom_kernel(kernel, pooled[rows]) for kernel in kernels.kernels)
+        kernels = kernels._replace(kernels=features, how=f"{kernels.how}, {len(rows)} features")
+    if kernel == "split":
+        kernels, samples = _split(kernels, samples, statistic, num_permutations, generator)
+    num_relabelings = num_permutations if null == "permutation" else 0
+    T, scale = _statistics(kernels, samples, statistic, num_relabelings, generator, progress)
+    decision, sizes = decide(T, scale, null, num_permutations, generator), tuple(map(len, samples))
+    return decision.result(
+        SamplesTestResult, name, kernels.kernels, kernels.how, sizes=sizes, samples=tuple(samples), **fields
+    )
 
 
 def _statistics(
@@ -219,12 +219,9 @@ class LinearTimeTwoSampleTest:
     """
 
     def __init__(
-        self,
-        kernel: Kernel | HasKernelDraws,
-        kernel_choice: str = "given",
-        num_permutations: int = 1000,
+        self, kernel: Kernel | HasKernelDraws, kernel_choice: str = "given", num_permutations: int = 1000,
         seed: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not isinstance(kernel, Kernel | HasKernelDraws):
             raise TypeError(f"kernel must be one gpytorch.kernels.Kernel or a posterior, not {kernel!r}.")
         self.kernel = copy.deepcopy(unbatched_kernels(kernel)[0]).double().requires_grad_(False)
@@ -265,22 +262,17 @@ class LinearTimeTwoSampleTest:
         self._size += float(h.abs().sum())
         self.num_pairs += len(h)
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The number of points of each stream in the statistic."""
-        return 2 * self.num_pairs, 2 * self.num_pairs
-
     def result(self) -> KernelTestResult:
-        """The result for all points so far, at least two pairs."""
-        kernels = (self.kernel,)
-        return self.decision().result(KernelTestResult, LINEAR_TIME, kernels, self.kernel_choice, sizes=self.sizes)
+        """The result for all points so far.
 
-    def decision(self) -> TestDecision:
-        """The rank of the statistic among those with random signs."""
-        if self.num_pairs < 2:
-            raise ValueError(
-                f"The linear-time test needs at least 4 points of each sample, but it has {2 * self.num_pairs}."
-            )
+        Raises:
+            ValueError: if there are fewer than two pairs.
+        """
+        size = 2 * self.num_pairs
+        if size < 4:
+            raise ValueError(f"The linear-time test needs at least 4 points of each sample, but it has {size}.")
         T = self._sums / self.num_pairs
         p = exceedance(T, ROUNDING * self._size / self.num_pairs)
-        return TestDecision(float(T[0]), float(p), T[1:], T[:1], p.reshape(1), 0, f"{len(T) - 1} random sign flips")
+        kind, how = f"{len(T) - 1} random sign flips", self.kernel_choice
+        decision = TestDecision(float(T[0]), float(p), T[1:], T[:1], p.reshape(1), 0, kind)
+        return decision.result(KernelTestResult, LINEAR_TIME, (self.kernel,), how, sizes=(size, size))

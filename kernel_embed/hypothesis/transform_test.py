@@ -97,12 +97,9 @@ class ConditionalTestResult(KernelTestResult):
 
 
 def transform_test(
-    x: ConditionalFeatures,
-    y: ConditionalFeatures,
-    z: ConditioningSet,
-    num_permutations: int,
+    x: ConditionalFeatures, y: ConditionalFeatures, z: ConditioningSet, num_permutations: int,
     generator: torch.Generator,
-) -> ConditionalTestResult:
+) -> ConditionalTestResult:  # fmt: skip
     """The test from the features of x and of y."""
     n = len(z.points)
     # A z that does not vary has no weights.

@@ -155,9 +155,7 @@ def complexities(
             power = degree(family.kernels[k])
             if power is None or points.ndim != 2:
                 name = family.names()[k]
-                raise ValueError(
-                    f"complexity='dimension' is for polynomial kernels only; kernel {k} is {name}. Use 'trace'."
-                )
+                raise ValueError(f"complexity='dimension' is for polynomial kernels only; kernel {k} is {name}.")
             return dimension_bound(K, points.shape[1], power), "Lemma 4", np.inf
         if not _may_be_positive_semidefinite(K):
             return massart_bound(K), "Massart", np.inf

@@ -109,9 +109,9 @@ class KernelFamily:
             if not callable(kernel):
                 raise TypeError(f"Kernel {k} must be a GPyTorch kernel or a callable of x and z, not a {name}.")
             if isinstance(kernel, Kernel) and kernel.batch_shape:
+                shape = tuple(kernel.batch_shape)
                 raise ValueError(
-                    f"Kernel {k} ({name}) has batch_shape {tuple(kernel.batch_shape)}. Give each kernel of the batch "
-                    "as an entry of the list."
+                    f"Kernel {k} ({name}) has batch_shape {shape}. Give each kernel as an entry of the list."
                 )
         self.kernels = [copy.deepcopy(k).double() if isinstance(k, Kernel) else k for k in sequence]
 

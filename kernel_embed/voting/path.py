@@ -86,10 +86,8 @@ def vote_path(
     points = family.points(x)
     classes, codes = check_classes(y, len(points))
     if len(classes) > 2:
-        raise ValueError(
-            f"y must have two classes; it has {len(classes)}. Use one class against the rest, y == c, or "
-            "cross_validate_votes or VotedKernelClassifier, which do so for every class."
-        )
+        remedy = "Use y == c, or cross_validate_votes or VotedKernelClassifier, which do so for every class."
+        raise ValueError(f"y must have two classes; it has {len(classes)}. {remedy}")
     problem, r = _problem(family, points, one_against_rest(codes, 2)[0], elastic, complexity, radius, seed)
     return problem_path(problem, r, lams, betas, solver=solver, tolerance=tolerance)
 

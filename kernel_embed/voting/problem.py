@@ -124,11 +124,8 @@ class VoteProblem:
 
     def margins(self, votes: Votes) -> Array:
         """y_i f(x_i) of every point of the sample."""
-        f = np.zeros(self.m)
-        for k in np.unique(votes.kernel):
-            of_kernel = votes.kernel == k
-            f += votes.weight[of_kernel] @ self._functions[k][votes.point[of_kernel]]
-        return self.y * f
+        margins: Array = votes.weight @ self.columns(votes.kernel, votes.point)
+        return margins
 
     def prices(self, u: Array) -> list[Array]:
         """h_{k,j}ᵀu of every base function, one array per kernel: the pricing step."""
@@ -165,10 +162,7 @@ def _check_signs(y: Array) -> Array:
     y = check_array(y, "y")
     if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
         shown = ", ".join(f"{value:g}" for value in np.unique(y)[:5])
-        raise ValueError(
-            f"y must be a vector of labels −1 and +1; it has shape {y.shape} and values such as {shown}. "
-            "VotedKernelClassifier accepts labels of any kind."
-        )
+        raise ValueError(f"y must be a vector of labels −1 and +1; it has shape {y.shape} and values such as {shown}.")
     return y
 
 
@@ -192,8 +186,8 @@ def check_penalties(penalties: Array, num_kernels: int) -> Array:
         raise ValueError(f"penalties must have {num_kernels} numbers, one per kernel; its shape is {penalties.shape}.")
     bad = np.flatnonzero(~(np.isfinite(penalties) & (penalties > 0)))
     if len(bad):
+        value = f"{penalties[bad[0]]:g} for kernel {bad[0]}"
         raise ValueError(
-            f"Every penalty Λ_k = λ r_k + β must be positive and finite, or the votes are not bounded; it is "
-            f"{penalties[bad[0]]:g} for kernel {bad[0]}. Raise beta, or lam if the complexity is not 0."
+            f"Every penalty Λ_k = λ r_k + β must be positive and finite; it is {value}. Raise beta or lam."
         )
     return penalties

@@ -139,20 +139,14 @@ class ColumnGeneration(VoteSolver):
         return [self.solve_next(history, problem, each, tolerance) for each in penalties]
 
     def solve_next(
-        self,
-        history: list[FinishedSolve],
-        problem: VoteProblem,
-        penalties: Array,
-        tolerance: float,
+        self, history: list[FinishedSolve], problem: VoteProblem, penalties: Array, tolerance: float,
         start: Votes | None = None,
-    ) -> Solution:
+    ) -> Solution:  # fmt: skip
         """The vote for penalties Λ_k, started from the nearest in ``history``, to which it is added."""
         check_tolerance(tolerance)
         if problem.elastic:
-            raise ValueError(
-                f"ColumnGeneration solves linear programs only, elastic = 0; this problem has elastic = "
-                f"{problem.elastic:g}. Use CoordinateDescent(), or solver=None."
-            )
+            problem_has = f"this problem has elastic = {problem.elastic:g}. Use CoordinateDescent()"
+            raise ValueError(f"ColumnGeneration solves linear programs only, elastic = 0; {problem_has}.")
         penalties = check_penalties(penalties, len(problem.grams))
         program = _first_program(history, problem, penalties, start)
         # Start from α = 0: rows beyond double precision can give coefficients that are far worse.
