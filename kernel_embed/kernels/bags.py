@@ -79,9 +79,9 @@ class BasedKernel(Kernel):
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
         return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
 
-    def check_last_dim(self, last_dim_is_batch: bool) -> None:
+    def check_last_dim(self, params: dict[str, object]) -> None:
         """Raise if GPyTorch requests one kernel for each column, which has no meaning here."""
-        if last_dim_is_batch:
+        if params.get("last_dim_is_batch"):
             raise RuntimeError(f"{type(self).__name__} does not accept the last_dim_is_batch argument.")
 
 
@@ -120,10 +120,8 @@ class BagKernel(FollowingKernel):
         super().__init__(active_dims=active_dims)
         self.base_kernel, self.num_features = base_kernel, check_count("num_features", num_features)
 
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
-    ) -> Tensor:
-        self.check_last_dim(last_dim_is_batch)
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        self.check_last_dim(params)
         return inner_products(self.base_kernel, self.num_features, x1, x2, diag)
 
 
@@ -169,10 +167,8 @@ class MMDKernel(BasedKernel):
         )
         self.base_kernel, self.num_features = base_kernel, check_count("num_features", num_features)
 
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
-    ) -> Tensor:
-        self.check_last_dim(last_dim_is_batch)
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        self.check_last_dim(params)
         k, d = self.base_kernel, self.num_features
         own1 = inner_products(k, d, x1, x1, diag=True)
         same = equal(x1, x2)

@@ -200,10 +200,8 @@ class FeatureKernel(Kernel):
         check_width(z2, z1.shape[-1])
         return z1, z2
 
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
-    ) -> Tensor | LinearOperator:
-        if last_dim_is_batch:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor | LinearOperator:
+        if params.pop("last_dim_is_batch", False):
             raise NotImplementedError("A feature map takes all columns at once, without last_dim_is_batch.")
         z1, z2 = self.pair(x1, x2)
         z2 = z1 if z2 is None else z2

@@ -237,11 +237,9 @@ class SmoothedKernel(FollowingKernel):
         """The matrix r(x1_i, x2_j) as a dense tensor; ``x2=None`` means ``x1``."""
         return gram(self, x1, x2)
 
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
-    ) -> Tensor | LinearOperator:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor | LinearOperator:
         """r between rows; a root operator of rank M under a discrete measure."""
-        self.check_last_dim(last_dim_is_batch)
+        self.check_last_dim(params)
         same = equal(x1, x2)
         if self.is_low_rank:
             left = self._features(x1)

@@ -139,12 +139,12 @@ def fold(kernel: Kernel, algebra: Algebra[T]) -> T | None:
     """The value of ``algebra`` for ``kernel``, computed from its parts upwards; ``None`` if it is unknown.
 
     Example:
-        >>> from gpytorch.kernels import LinearKernel, RBFKernel
         >>> class Names(Algebra[str]):
         ...     def leaf(self, node):
         ...         return type(node.kernel).__name__
         ...     def add(self, node, parts):
         ...         return " + ".join(parts)
+        >>> from gpytorch.kernels import LinearKernel, RBFKernel
         >>> fold(RBFKernel() + LinearKernel(), Names())
         'RBFKernel + LinearKernel'
     """
@@ -183,7 +183,7 @@ def nodes_of(kernel: Kernel) -> Iterator[Node]:
         pending.extend(reversed(node.parts))
 
 
-def leaves_of(kernel: Kernel) -> list[Kernel]:
+def leaves(kernel: Kernel) -> list[Kernel]:
     """The kernels that ``kernel`` is composed of."""
     return [node.kernel for node in nodes_of(kernel) if node.composite is None]
 
@@ -195,7 +195,7 @@ FEATURES: Registry[FeatureRule] = Registry("feature map")
 
 def has_explicit_features(kernel: Kernel) -> bool:
     """Whether ``kernel`` has :func:`~kernel_embed.kernels.explicit_features`, by its structure alone."""
-    return all(FEATURES.find(leaf) is not None for leaf in leaves_of(kernel))
+    return all(FEATURES.find(leaf) is not None for leaf in leaves(kernel))
 
 
 def check_kernel(kernel: object) -> None:

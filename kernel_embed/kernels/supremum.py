@@ -1,19 +1,9 @@
 r"""The bound of a kernel on its diagonal, :math:`\alpha(\theta)^2 = \sup_x k_\theta(x, x)` (Theorem 4).
 
 It is known in closed form for kernels with a registered rule or profile, for classes that declare themselves
-stationary, and for their scaled, summed and multiplied forms. For every other kernel the user chooses:
-
-===========================  ===============================================================  =======================
-``sup_diagonal=``            α²                                                               a bound?
-===========================  ===============================================================  =======================
-``None``                     the largest k(x_i, x_i) of the batch                             on these data
-a number                     the number, checked on every batch                               if the user is right
-``LipschitzBound``           (‖φ(0)‖ + Lip(φ) R)² for all ‖x‖ ≤ R                             yes
-``NominalDiagonal``          a constant, unchecked; the paper's code for its networks has 1   no
-``MeanDiagonal``             the mean of k(x_i, x_i), as the paper's code for MNIST           no
-===========================  ===============================================================  =======================
-
-The last three are in :mod:`kernel_embed.kernels.diagonal_bounds`.
+stationary, and for their scaled, summed and multiplied forms. For every other kernel it is the largest k(x_i, x_i) of
+the batch, a number of the user, which is checked on every batch, or a function of
+:mod:`kernel_embed.kernels.diagonal_bounds`.
 """
 
 from __future__ import annotations
@@ -33,18 +23,7 @@ from .classes import FeatureKernel
 from .gram import check_points, cross_evaluation, dense, finite_values
 from .parameters import check_initialized
 from .radial import PROFILES
-from .structure import (
-    Algebra,
-    Node,
-    Registry,
-    add,
-    batch_shape_of,
-    check_columns,
-    check_kernel,
-    fold,
-    leaves_of,
-    multiply,
-)
+from .structure import Algebra, Node, Registry, add, batch_shape_of, check_columns, check_kernel, fold, leaves, multiply
 
 SupremumRule = Callable[[Kernel, Tensor], Tensor]
 """From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""
@@ -229,7 +208,7 @@ def _of_base(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _base_is_known(kernel: Kernel) -> bool:
-    return kernel.base_kernel is not None and all(_rule(leaf) is not None for leaf in leaves_of(kernel.base_kernel))
+    return kernel.base_kernel is not None and all(_rule(leaf) is not None for leaf in leaves(kernel.base_kernel))
 
 
 for _name in ("PeriodicKernel", "CosineKernel", "PiecewisePolynomialKernel", "SpectralMixtureKernel", "RFFKernel"):

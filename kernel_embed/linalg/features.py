@@ -211,13 +211,11 @@ class _GatheredProduct(torch.autograd.Function):
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, shards: Shards) -> Tensor:
-        """The values of all ranks."""
         ctx.shards = shards
         return shards.gather(values, dim=-1).clone()
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        """The gradients of this rank's rows."""
         _is_differentiated(ctx.shards)
         return ctx.shards.own(g, dim=-1) * ctx.shards.size, None
 
