@@ -39,6 +39,7 @@ class NystromFeatures(torch.nn.Module):
         if len(batch_shape_of(kernel)) > 0:
             raise ValueError(f"Expected a kernel without batch shape, got {tuple(kernel.batch_shape)}.")
         points = check_features(points, "points")
+        check_memory(points.shape[0], points, 1, "Use fewer inducing points.")
         self.kernel = frozen(kernel).eval()
         with torch.no_grad():
             R = whitening(gram(self.kernel, points))
@@ -52,8 +53,6 @@ class NystromFeatures(torch.nn.Module):
 
 def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
     """The kernel k(x, U) k(U, U)⁻¹ k(U, x') of inducing ``points`` U ``(s, d)``, with s explicit features."""
-    points = check_features(points, "points")
-    check_memory(points.shape[0], points, 1, "Use fewer inducing points.")
     return FeatureKernel(NystromFeatures(kernel, points))
 
 

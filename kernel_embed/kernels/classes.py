@@ -31,10 +31,8 @@ class DeltaKernel(Kernel):
         active_dims: the columns to compare; all by default.
 
     Example:
-        >>> DeltaKernel()(torch.tensor([[0.0], [1.0], [0.0]])).to_dense()
-        tensor([[1., 0., 1.],
-                [0., 1., 0.],
-                [1., 0., 1.]])
+        >>> DeltaKernel()(torch.tensor([[0.0], [1.0], [0.0]])).to_dense()[0]
+        tensor([1., 0., 1.])
     """
 
     is_stationary = True
@@ -147,9 +145,8 @@ class FeatureKernel(Kernel):
         TypeError: if ``feature_map`` is not a module, or ``base_kernel`` not a kernel.
 
     Example:
-        >>> FeatureKernel(torch.nn.ReLU())(torch.tensor([[1.0, -3.0], [2.0, 1.0]])).to_dense()
-        tensor([[1., 2.],
-                [2., 5.]])
+        >>> FeatureKernel(torch.nn.ReLU())(torch.tensor([[1.0, -3.0], [2.0, 1.0]])).to_dense()[0]
+        tensor([1., 2.])
     """
 
     is_stationary = False

@@ -1,8 +1,8 @@
 r"""Gram matrices of GPyTorch kernels, with closed-form gradients where they exist.
 
-:func:`gram` returns :math:`K_{ij} = k(x_i, x'_j)` as a dense tensor, equal to ``kernel(x1, x2).to_dense()``. Radial
-kernels, alone or scaled, summed and multiplied, take the closed-form gradient of :mod:`kernel_embed.kernels.radial`,
-kernels with a registered rule that rule; every other kernel is evaluated by GPyTorch itself.
+:func:`gram` equals ``kernel(x1, x2).to_dense()``. Radial kernels, alone or scaled, summed and multiplied, take the
+closed-form gradient of :mod:`kernel_embed.kernels.radial`, kernels with a registered rule that rule; every other kernel
+is evaluated by GPyTorch itself.
 """
 
 from __future__ import annotations

@@ -144,8 +144,7 @@ def register(
         gram: from a kernel, x1 and x2 (``None`` for x1) to k(x1_i, x2_j).
         features: from a kernel, x and the largest number of features to form, to Z with K = ZZᵀ, or ``None``.
         supremum: from a kernel and x, to sup k(x, x) over all x.
-        terms: from a kernel and the number of columns, to
-            :class:`~kernel_embed.kernels.GaussianTerms`, if it is a sum of Gaussians.
+        terms: from a kernel and the number of columns to :class:`~kernel_embed.kernels.GaussianTerms`, or ``None``.
         smoothing: from a kernel, the number of columns and h = η⁻² (``None`` for Lebesgue measure), to the kind and the
             function of r = ∫ k k dν.
         spectrum: from a kernel, the number of columns d, a count p' and a generator, to frequencies Ω ``(d, p')``.
@@ -160,8 +159,7 @@ def register(
 
     Example:
         >>> from kernel_embed.kernels import sup_diagonal
-        >>> class Named(RBFKernel):
-        ...     name = "mine"
+        >>> class Named(RBFKernel): ...
         >>> register(Named, like=RBFKernel)
         >>> sup_diagonal(Named(), torch.rand(3, 2)).source
         'closed form'

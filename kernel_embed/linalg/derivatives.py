@@ -1,8 +1,7 @@
 r"""Second derivatives of functions whose first derivatives are written by hand.
 
-Fast backward passes use factors, inverses and buffers that autograd knows nothing about; differentiating them again
-would silently treat these as constants. With ``create_graph=True`` a function therefore leaves its fast backward pass
-and differentiates its formula in plain torch operations (:func:`through`), or raises if it has none.
+Fast backward passes use factors, inverses and buffers that autograd would silently treat as constants. With
+``create_graph=True`` a function therefore differentiates its formula in plain torch operations (:func:`through`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class LapackFactorization(Factorization):
 
     def factorize(self, K: Array, noise: Array) -> bool:
         """Factorize K + diag(noise); whether it is positive definite."""
-        super().__init__(K, noise, self._factor)
+        super().__init__(K, noise, self._factor)  # what was computed for the last matrix is forgotten
         self._factor.T[:] = K
         self._diagonal += noise
         _, info = self._lapack.dpotrf(self._factor, lower=1, clean=1, overwrite_a=1)

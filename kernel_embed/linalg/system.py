@@ -10,7 +10,6 @@ equal rows, which are left out together, and a row with noise of variance :math:
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Callable
 
 from torch import Tensor
@@ -96,9 +95,7 @@ class LinearSystem(abc.ABC):
 
     def negative_log_densities(self, Y: Tensor) -> Tensor:
         """−Σ_c log N(Y_c; 0, A) over the columns of ``Y`` ``(*batch, n, m)`` in nats, of shape ``batch``."""
-        n, m = Y.shape[-2:]
-        quadratic = (Y * self.solve(Y)).sum((-2, -1))
-        return 0.5 * (quadratic + m * self.log_determinant() + n * m * math.log(2.0 * math.pi))
+        raise self._unavailable("a density")
 
     def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:
         """The covariance at t new points of a Gaussian process with covariance k, given noisy values at the rows."""
