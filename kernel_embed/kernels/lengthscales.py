@@ -63,6 +63,7 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
 
 def feature_ranges(x: Tensor) -> Tensor:
     """s_j, the range of each feature, and 1 for constant ones."""
+    x = check_features(x)
     spread = x.amax(dim=-2) - x.amin(dim=-2)
     return torch.where(spread > 0, spread, 1.0)
 
