@@ -1,6 +1,6 @@
 r"""From decision probabilities to probabilities, without held-out data.
 
-Decision probabilities :math:`f` are least-squares estimates, which may leave [0, 1]. Probabilities are
+Decision probabilities :math:`f` may leave [0, 1]. Probabilities are
 
 .. math::  p(x) = \operatorname{softmax}\big( a h + a' g(h) + b \big), \qquad
            h = \tfrac12 + \tanh(f(x) - \tfrac12), \quad

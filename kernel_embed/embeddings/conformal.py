@@ -2,13 +2,11 @@ r"""Conformal prediction: sets that cover at a stated rate for a finite sample, 
 
 Let :math:`s_1, \dots, s_n` be scores of rows that were not used to predict them, and s(x, y) that of a new row. With
 :math:`Q` the :math:`\lceil (1 - \alpha)(n + 1) \rceil`-th smallest of the s_i (infinite if there are too few),
-:math:`C(x) = \{ y : s(x, y) \le Q \}` covers with probability 1 − α if the rows were held out (Vovk et al. 2005), with
-1 − 2α in :func:`jackknife_plus_interval` (Barber et al. 2021, Theorem 1), and with about 1 − α, as measured, for
-left-out values of one model.
+:math:`C(x) = \{ y : s(x, y) \le Q \}` covers with probability 1 − α if the rows were held out (Vovk et al. 2005), and
+with 1 − 2α in :func:`jackknife_plus_interval` (Barber et al. 2021, Theorem 1).
 
 **Recalibration of a whole distribution.** Row i was predicted by :math:`F_i`, and its target occupies the levels
-:math:`[a_i, b_i] = [F_i(y_i-), F_i(y_i)]`. If predictions are calibrated, a uniform draw from each of these is uniform
-on [0, 1]. Its distribution function is estimated by (for atoms the transform of Czado et al. 2009)
+:math:`[a_i, b_i] = [F_i(y_i-), F_i(y_i)]`. Calibrated levels are uniform on [0, 1]; with atoms (Czado et al. 2009)
 
 .. math::  \hat G(u) = \frac1{n + 1} \Big( u + \sum_i \operatorname{clip} \Big( \frac{u - a_i}{b_i - a_i}, 0, 1 \Big)
            \Big) , \qquad F_{\mathrm{cal}}(y \mid x) = \hat G( F(y \mid x) ) .

@@ -1,14 +1,12 @@
 r"""The distribution P(Y | X = x) of a real target, for each point x.
 
-An embedding of real targets gives a signed measure with weights :math:`v = 1/n + w - (\sum_j w_j)/n`,
-:math:`w = A^{-1} \mathbf k(x)`, on the training targets: the missing or excess mass is that of the marginal
-distribution. Its distribution function is linear in the data, but need not be monotone:
+An embedding of real targets is a signed measure with weights :math:`v = 1/n + w - (\sum_j w_j)/n` on them, where
+:math:`w = A^{-1} \mathbf k(x)`. Its distribution function need not be monotone:
 
 .. math::  \hat F(t \mid x) = \sum_j v_j \mathbf 1\{y_j \le t\}
            = \bar F(t) + \mathbf k(x)^\top A^{-1} \big( \mathbf 1\{y \le t\} - \bar F(t) \big) .
 
-Predictions use its *monotone rearrangement*: the values at the ordered targets, sorted and clipped to [0, 1]. It is
-never farther from any distribution function, in mean squared distance, than the original, and quantiles never cross.
+Predictions use its *monotone rearrangement*: the values at the ordered targets, sorted and clipped to [0, 1].
 """
 
 from __future__ import annotations
@@ -42,9 +40,8 @@ class Distribution:
         values: F̂(t_j) for every point x, ``(*batch, t, s)``, rearranged here to ``F``: sorted and clipped to [0, 1].
 
     Example:
-        >>> distribution = Distribution(torch.tensor([0.0, 1.0, 3.0]), torch.tensor([[0.5, 0.2, 1.0]]))
-        >>> distribution.F, distribution.quantile(0.4), distribution.cdf(2.0)
-        (tensor([[0.2000, 0.5000, 1.0000]]), tensor([1.]), tensor([0.5000]))
+        >>> Distribution(torch.tensor([0.0, 1.0, 3.0]), torch.tensor([[0.5, 0.2, 1.0]])).quantile(0.4)
+        tensor([1.])
     """
 
     def __init__(self, support: Tensor, values: Tensor) -> None:

@@ -1,11 +1,8 @@
 r"""The witness function μ_P − μ_Q of two samples: where they differ, with a credible band.
 
-Given θ, the two embeddings have independent posteriors, so that at any points
-
-.. math::  (\mu_P - \mu_Q)(x) \sim \mathcal N(m_P - m_Q,\; S_P + S_Q) .
-
-Under a discrete measure :math:`\mu = \sum_m c_m \sqrt{w_m}\, k(\cdot, u_m)` with
-:math:`c \sim \mathcal N(\hat c, C^{-1})` a posteriori, and the squared RKHS distance is a quadratic form:
+Given θ, the two posteriors are independent: :math:`(\mu_P - \mu_Q)(x) \sim \mathcal N(m_P - m_Q,\; S_P + S_Q)`. Under
+a discrete measure :math:`\mu = \sum_m c_m \sqrt{w_m}\, k(\cdot, u_m)` with :math:`c \sim \mathcal N(\hat c, C^{-1})` a
+posteriori, and the squared RKHS distance is a quadratic form:
 
 .. math::  \mathrm{MMD}^2 = \lVert \mu_P - \mu_Q \rVert^2 = d^\top G d, \quad G = W^{1/2} K_{uu} W^{1/2}, \quad
            d \sim \mathcal N(\delta, S) = \mathcal N(\hat c_P - \hat c_Q,\; C_P^{-1} + C_Q^{-1}) .

@@ -68,7 +68,7 @@ def pac_bayes_bound(
 ) -> Bound:
     """The PAC-Bayes-kl bound of the Gibbs posterior Q ∝ P exp(−temperature·m·R̂) over J functions.
 
-    ``details`` has ``divergence``, KL(Q‖P) in nats, and ``weights``, Q. As P is discrete there is no Monte Carlo error.
+    ``details`` has ``divergence``, KL(Q‖P) in nats, and ``weights``, Q.
 
     Args:
         losses: of J functions at m held-out rows, ``(J, m)``, in [0, 1]; the functions are fixed without these rows.

@@ -37,9 +37,8 @@ class ApproximationError:
 
     Attributes:
         kernel: ‖K̂ − K‖ / ‖K‖ in the Frobenius norm.
-        regression: with features, the largest difference from the exact decision probability or regression value, both
-            conditioned on one half of the probe and predicting the other; with conjugate gradients, the largest entry
-            of the residual AV − Y, which does not bound the error of predictions.
+        regression: with features, the largest difference from exact predictions of one half by the other; with
+            conjugate gradients, the largest entry of the residual AV − Y, which does not bound that of predictions.
         num_rows: rows of the probe.
         num_iterations: of conjugate gradients.
 
@@ -130,8 +129,7 @@ def approximate(
 
     Args:
         embedding: a learned embedding with any kernel; it is not changed.
-        x: inputs ``(n, d)``, or for the two methods with features a loader that yields ``(x, y)``. Then inducing points
-            and probe come from its first batch.
+        x: inputs ``(n, d)``, or, for features, a loader of ``(x, y)``, whose first batch has inducing points and probe.
         y: targets, with a tensor ``x``.
         method: the approximation.
         probe_size: rows on which the error is measured.

@@ -110,8 +110,7 @@ def compress(
 
 
 def _newton_basis(conditioned: ConditionedEmbedding, size: int, herding: bool) -> tuple[list[int], Tensor, Tensor]:
-    """At most ``size`` rows, orthonormal functions that span their k(s, ·) by values N at the data, and their inner
-    products c with f."""
+    """At most ``size`` rows, orthonormal functions that span their k(s, ·), at the data: N, and c = ⟨N, f⟩."""
     kernel, x, residual = conditioned.embedding.kernel, conditioned.x, conditioned.P.clone()
     power = conditioned.system.diagonal().clone()  # π², at first k(x, x)
     smallest = 100 * torch.finfo(power.dtype).eps * power.amax()

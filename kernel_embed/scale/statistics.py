@@ -3,8 +3,6 @@ r"""Inference from sufficient statistics, in one pass over data of any length.
 With explicit features the embedding depends on the data through :math:`G = Z^\top Z`, :math:`C = Z^\top Y` and n alone:
 
 .. math::  W = (G + n\lambda I)^{-1} C, \qquad \hat{\mathbf p}(x) = W^\top \varphi(x) .
-
-They are sums over rows, so that batches, files and machines each contribute their own.
 """
 
 from __future__ import annotations
