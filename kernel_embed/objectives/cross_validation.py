@@ -6,8 +6,6 @@ r"""Validation in the objective: k folds (Grünewälder et al. 2012, with Song's
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -16,9 +14,6 @@ from ..kernels import gram, gram_diagonal
 from ..validation import check_count, check_number, generator_of
 from .base import Objective
 from .risk import Below, ClippedRisk, RademacherComplexity, require_classes, squared_norm
-
-check_seed = functools.partial(check_count, "seed", least=0, most=2**64 - 1)
-"""The seed of an objective is a number, so that every evaluation divides the rows in the same way."""
 
 
 class CrossValidationRisk(Objective[ConditionedEmbedding]):
@@ -44,7 +39,8 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
     def __init__(self, num_folds: int = 10, norm_penalty: bool = False, seed: int = 0) -> None:
         if check_count("num_folds", num_folds, -(2**31)) < 2:
             raise ValueError(f"Expected at least 2 folds, got {num_folds}. Ten are usual.")
-        self.num_folds, self.norm_penalty, self.seed = num_folds, norm_penalty, check_seed(seed)
+        self.num_folds, self.norm_penalty = num_folds, norm_penalty
+        self.seed = check_count("seed", seed, 0, 2**64 - 1)
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
         """The objective above; one factorization for each fold."""
@@ -110,7 +106,8 @@ class BatchValidationRisk(ClippedRisk):
         super().__init__(epsilon, below)
         if not 0.0 < check_number("validation_fraction", validation_fraction) < 1.0:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {validation_fraction}.")
-        self.validation_fraction, self.complexity, self.seed = validation_fraction, complexity, check_seed(seed)
+        self.validation_fraction, self.complexity = validation_fraction, complexity
+        self.seed = check_count("seed", seed, 0, 2**64 - 1)
 
     def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
         """q^(V) of eq. (13)."""

@@ -35,7 +35,7 @@ from torch import Tensor
 from ..embeddings import BayesianMeanEmbedding, ConditionedEmbedding, ConditionedMeanEmbedding
 from ..kernels.radial import flushed_exp
 from ..linalg.lapack import LapackFactorization
-from ..validation import check_seed, generator_of
+from ..validation import check_count, generator_of
 from .base import Array, Objective, Targets
 
 
@@ -85,8 +85,8 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
     def __init__(self, num_locations: int | None = None, seed: int = 0) -> None:
         if num_locations is not None and num_locations < 2:
             raise ValueError(f"Expected num_locations of at least 2, got {num_locations}. Give None for all points.")
-        check_seed(seed)
-        self.num_locations, self.seed = num_locations, seed
+        self.num_locations = num_locations
+        self.seed = check_count("seed", seed, 0, 2**64 - 1)  # a number: every evaluation takes the same rows
 
     def evaluate(self, attached: ConditionedMeanEmbedding) -> Tensor:
         """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i)."""
