@@ -19,7 +19,6 @@ from torch import Tensor
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many calls ``tests/fuzz`` generates."""
     parser.addoption("--all-checks", action="store_true", help="all of scikit-learn's checks for the default, too")
-    parser.addoption("--kills", type=int, default=None, metavar="N", help="kill each command N times in test_files.py")
     parser.addoption("--fuzz", type=int, default=None, metavar="N", help="generate at least N calls in tests/fuzz")
 
 

@@ -1,4 +1,4 @@
-"""Files: kills (``--kills 50`` is the long form), full disks and planted pickles."""
+"""Files: kills, full disks and planted pickles."""
 
 import contextlib
 import functools
@@ -11,6 +11,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -239,13 +240,42 @@ def test_real_obstacles_are_named_with_the_file(tmp_path: pathlib.Path) -> None:
     assert ke.load(ke.save({"a": 1}, longest)) == {"a": 1}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_searches_and_commands_resume_and_two_at_once_do_not_mix(tmp_path, pytestconfig):
-    command = [sys.executable, "-m", "tests.killing", str(tmp_path), str(pytestconfig.getoption("--kills") or 0)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    print(f"so many kills met each at work: {done.stdout}")  # shown with -s
+def compare(out: pathlib.Path, *methods: str) -> subprocess.Popen:
+    options = ["--no-report", "--folds", "3", "--all-rows", "--out", str(out), "--methods", *methods]
+    command, environment = [sys.executable, "-m", "kernel_embed", "compare", *options], {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
+
+
+def records_in(out: pathlib.Path) -> list[dict[str, object]]:
+    """Without what two runs do not share."""
+    path, varying = out / "results.json", ("seconds", "megabytes", "checksum")
+    records = json.loads(path.read_text()) if path.exists() else []  # raises where half a file was left
+    return [{name: value for name, value in one.items() if not name.endswith(varying)} for one in records]
+
+
+def test_a_killed_command_resumes_as_if_it_had_never_been_killed(tmp_path: pathlib.Path) -> None:
+    """``kill -9`` when the first record is there, and a few records later."""
+    out, methods, before = tmp_path / "killed", ("logistic", "median heuristic"), []
+    for count in (1, 4):
+        process = compare(out, *methods)
+        while len(records_in(out)) < count and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        assert records_in(out)[: len(before)] == before, "a record that was finished has changed or gone"
+        before = records_in(out)
+    assert [compare(folder, *methods).wait() for folder in (out, tmp_path / "whole")] == [0, 0]
+    assert records_in(out)[: len(before)] == before
+    assert sorted(map(str, records_in(out))) == sorted(map(str, records_in(tmp_path / "whole")))
+    assert not list(out.glob(".results.json*.part"))
+
+
+def test_two_commands_at_once_leave_each_record_once(tmp_path: pathlib.Path) -> None:
+    runs = [compare(tmp_path, *methods) for methods in (["logistic"], ["logistic", "median heuristic"])]
+    assert [run.wait() for run in runs] == [0, 0]
+    names = [(record["dataset"], record["method"], record["fold"]) for record in records_in(tmp_path)]
+    assert len(names) == len(set(names)) > 0
+    assert {name for _, name, _ in names} == {"logistic", "median heuristic"}
 
 
 # --- records of results -----------------------------------------------------------------------------------------------
