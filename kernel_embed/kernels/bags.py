@@ -106,8 +106,8 @@ class BagKernel(FollowingKernel):
         active_dims: columns of the packed rows.
 
     Raises:
-        TypeError: if ``num_features`` is not a whole number.
-        ValueError: if it is below 1.
+        TypeError: if ``base_kernel`` is not a kernel, or ``num_features`` not a whole number.
+        ValueError: if ``num_features`` is below 1.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -118,6 +118,7 @@ class BagKernel(FollowingKernel):
 
     def __init__(self, base_kernel: Kernel, num_features: int, active_dims: tuple[int, ...] | None = None) -> None:
         super().__init__(active_dims=active_dims)
+        check_kernel(base_kernel)
         self.base_kernel, self.num_features = base_kernel, check_count("num_features", num_features)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
