@@ -205,6 +205,15 @@ def test_positive_parameters_are_sampled_on_the_log_scale(x):
     assert isinstance(embedding.kernel.base_kernel.raw_lengthscale_constraint._transform, torch.nn.Softplus)
 
 
+def test_a_prior_of_another_quantity_is_not_taken_for_one_of_the_parameter_where_both_are_equal(x):
+    """1/ℓ² is ℓ at ℓ = 1, but another function of it."""
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 1.0
+    kernel.register_prior("sparse", GammaPrior(2.0, 2.0), lambda module: module.lengthscale.pow(-2))
+    (site,) = Potential(bayesian(kernel), Flat(), x, None).sites
+    assert (site.name, site.on_log_scale) == ("kernel.sparse", False)
+
+
 # --- evaluation without modules and graph -----------------------------------------------------------------------------
 
 
