@@ -72,10 +72,9 @@ def _read_everywhere(
         targets = read_labels(X, y, sample_weight)
     except (ValueError, TypeError) as error:
         problem = error
-    problems = _gathered(None if problem is None else str(problem))
+    refused = {rank: text for rank, text in enumerate(_gathered(problem and str(problem))) if text is not None}
     if problem is not None:
         raise problem
-    refused = {rank: text for rank, text in enumerate(problems) if text is not None}
     if refused:
         raise ValueError(f"The data of some ranks are invalid: {refused}. Correct those rows.")
     return X, targets

@@ -16,19 +16,16 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, LinearPredictor
 from ..runtime import few_threads
 from ..splits import Floats, Integers, RandomState, seed_of
-from ..tabular.encoder import TableEncoder, encode_table, table_tags, validate_table
+from ..tabular.encoder import TableEncoder, TakesTables
 from ..validation import check_count
 from .conditioning import Table
 from .pooled import PooledPredictor, refitted
@@ -101,7 +98,7 @@ class FeatureImportances:
         return {self.names[j]: float(self.mean[j]) for j in np.argsort(-self.mean, kind="stable")}
 
 
-class ImportanceMixin(BaseEstimator, abc.ABC):
+class ImportanceMixin(TakesTables, abc.ABC):
     """Feature importances of an estimator that says how its rows are predicted without them."""
 
     encoder_: TableEncoder | None
@@ -165,15 +162,6 @@ class ImportanceMixin(BaseEstimator, abc.ABC):
     @abc.abstractmethod
     def _held_out(self, max_rows: int, generator: np.random.Generator) -> Iterator[HeldOut]:
         """At most ``max_rows`` rows of each output, with models that have not seen them."""
-
-    def _points(self, X: ArrayLike) -> Tensor:
-        """The encoded rows: a copy, because the caller may change the array later, and it may be read-only."""
-        check_is_fitted(self)
-        x = encode_table(self.encoder_, validate_table(self, X, reset=False))
-        return torch.tensor(x, device=getattr(self, "device", None) or "cpu")
-
-    def __sklearn_tags__(self) -> Any:
-        return table_tags(super().__sklearn_tags__())
 
 
 def _cycle(n: int, generator: np.random.Generator) -> Tensor:

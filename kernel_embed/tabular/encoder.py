@@ -6,16 +6,35 @@ import collections
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from ..validation import check_count
 from .column_encoders import MAX_CATEGORIES, ColumnEncoder, EncodedColumn, Floats, Objects, column_type, is_missing
 from .column_types import NumberEncoder, encode_numbers
 
 
-class TableEncoder(TransformerMixin, BaseEstimator):
+class TakesTables(BaseEstimator):
+    """Base of estimators that take texts, categories and missing cells."""
+
+    encoder_: TableEncoder | None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
+
+    def _points(self, X: ArrayLike) -> Tensor:
+        """New rows, encoded: a copy, because the caller may change the array later, and it may be read-only."""
+        check_is_fitted(self)
+        x = encode_table(self.encoder_, validate_table(self, X, reset=False))
+        return torch.tensor(x, device=getattr(self, "device", None) or "cpu")
+
+
+class TableEncoder(TransformerMixin, TakesTables):
     """Encodes a table of numbers, texts, booleans and dates with missing cells as a matrix of numbers.
 
     Takes NumPy arrays and data frames (pandas, polars, pyarrow, and others that have ``columns`` and ``to_numpy``). It
@@ -132,17 +151,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"X has {num_columns} features, but TableEncoder is expecting {self.n_features_in_} features as input."
             )
-
-    def __sklearn_tags__(self) -> Any:
-        return table_tags(super().__sklearn_tags__())
-
-
-def table_tags(tags: Any) -> Any:
-    """scikit-learn's ``tags`` of an estimator that takes texts, categories and missing cells."""
-    tags.input_tags.allow_nan = True
-    tags.input_tags.categorical = True
-    tags.input_tags.string = True
-    return tags
 
 
 def validate_table(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:

@@ -65,7 +65,6 @@ class TiedLengthscales(Kernel):
 
     @column_lengthscale.setter
     def column_lengthscale(self, value: float | Tensor) -> None:
-        """Set ℓ of each column."""
         value = torch.as_tensor(value, dtype=self.raw_lengthscale.dtype, device=self.raw_lengthscale.device)
         value = value.expand(broadcast_shapes(value.shape, self.raw_lengthscale.shape))
         self.initialize(raw_lengthscale=self.raw_lengthscale_constraint.inverse_transform(value))
@@ -77,7 +76,6 @@ class TiedLengthscales(Kernel):
 
     @lengthscale.setter
     def lengthscale(self, value: float | Tensor) -> None:
-        """Set ℓ of each column, by one number or G."""
         self.column_lengthscale = value
 
 
