@@ -131,8 +131,8 @@ def read_records(path: pathlib.Path) -> list[Record]:
         raise ValueError(f"{path} is not a list of records. {remedy}")
     for place, record in enumerate(content):
         if (version := record.get("version", __version__)) != __version__:
-            words = f"{path} has results of kernel_embed {version}; those of this version, {__version__}, may differ"
-            raise ValueError(f"{words}. {remedy}")
+            words = f"has results of kernel_embed {version}; those of this version, {__version__}, may differ"
+            raise ValueError(f"{path} {words}. Move it away, or name another --out directory.")
         if record.pop(CHECKSUM, "") not in ("", _checksum(record)):
             raise ValueError(f"Record {place} of {path} is damaged: its checksum does not match. {remedy}")
     return content

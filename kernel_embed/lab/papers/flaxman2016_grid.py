@@ -22,7 +22,7 @@ from ...kernels import median_distance
 from ...learning import local_maxima
 from ...objectives import EmbeddingEvidence
 from ...plots import free_figure, plot_evidence_curve, plot_witness, save_picture, styled
-from ...plots.style import FIRST, SECOND, array, legend_below, line_style, marker
+from ...plots.style import FIRST, SECOND, array, axes_or_new, legend_below, line_style, marker
 from ...results import Record, Results, column, number, table
 from ..experiment import Experiment, Settings, new_figure, record_table
 from ..rejections import NUM_PERMUTATIONS, Design, RejectionStudy, Test, rejection_experiment, rejection_studies
@@ -52,6 +52,16 @@ def grid_samples(ratio: float = 2.0, num_per_centre: int = 100, seed: int = 0) -
     turn = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2.0)
     q = centres + (generator.standard_normal(centres.shape) * np.sqrt([ratio, 1.0])) @ turn.T
     return torch.as_tensor(p), torch.as_tensor(q)
+
+
+def samples(ax: Axes | None, p: Tensor, q: Tensor) -> Axes:
+    """Two samples in the plane: P circles, Q crosses."""
+    panel = axes_or_new(ax)
+    for sample, name, shape, color in ((p, "P", ".", FIRST), (q, "Q", "+", SECOND)):
+        panel.plot(*array(sample).T, ls="", label=name, marker=shape, color=color, markersize=3, markeredgewidth=0.6)
+    panel.set(xlabel="first coordinate", ylabel="second coordinate")
+    legend_below(panel)
+    return panel
 
 
 def _grid_cases(settings: Settings, ratio: float) -> Iterator[Case]:
@@ -161,14 +171,8 @@ def draw_figure(records: Sequence[Record], errors: Errors | None, path: pathlib.
         upper, lower = figure.subfigures(2, 1, height_ratios=[2, 1], squeeze=False)[:, 0]
         axes = upper.subplot_mosaic("AB;CD") | lower.subplot_mosaic(".E.", width_ratios=[1, 4, 1])
     for name, ratio in (("A", 2.0), ("B", 10.0)):
-        for sample, label, shape, color in zip(
-            grid_samples(ratio, per_centre, seed), "PQ", ".+", (FIRST, SECOND), strict=True
-        ):
-            style = {"marker": shape, "color": color, "markersize": 3, "markeredgewidth": 0.6}
-            axes[name].plot(*array(sample).T, ls="", label=label, **style)
-        axes[name].set(xlabel="first coordinate", ylabel="second coordinate")
+        samples(axes[name], *grid_samples(ratio, per_centre, seed))
         axes[name].set_title(f"({name}) samples, ratio ε = {ratio:g}")
-        legend_below(axes[name])
     axes["C"].set_title("(C) type II error, level 0.05")
     if errors is None:
         text = "kernel-embed reproduce type-two\nwith the same --out fills this panel"
