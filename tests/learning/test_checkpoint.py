@@ -39,6 +39,9 @@ class Counting(ke.LeaveOneOutRisk):
             raise self.error
         return super().evaluate(conditioned)
 
+    def __repr__(self):
+        return "Counting()"
+
 
 def learn(path, problem, objective=None, **how):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m)
