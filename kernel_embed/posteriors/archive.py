@@ -15,8 +15,8 @@ from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, Multiclass
 from .draws import Draws
 from .posterior import Posterior
 from .potential import AnyObjective, Potential
-from .predictors import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
-from .sample import Path
+from .predictors import ConditionalPosterior, MeanPosterior, MulticlassPosterior
+from .sample import Path, posterior_class
 
 FIELDS = {
     "seconds": float,

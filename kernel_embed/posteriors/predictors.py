@@ -6,20 +6,16 @@ import abc
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_linear_operator
 from torch import Tensor
 
 from ..embeddings import (
-    BayesianMeanEmbedding,
-    ConditionalEmbedding,
     ConditionalPredictor,
     ConditionedEmbedding,
     ConditionedMeanEmbedding,
     ConditionedMulticlass,
-    MulticlassEmbedding,
     MulticlassPredictor,
     Witness,
     clip_normalize,
@@ -245,10 +241,3 @@ class WitnessPosterior(FunctionPosterior):
         """The witness at the points ``x`` ``(t, d)``: one Gaussian for each draw."""
         witnesses = (Witness(embedding, self.x, self.y)(x) for embedding in self.posterior.embeddings())
         return gaussian_mixture(witnesses, self.posterior.weights)
-
-
-def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
-    """The class of posteriors of this embedding."""
-    if isinstance(embedding, ConditionalEmbedding):
-        return MulticlassPosterior if isinstance(embedding, MulticlassEmbedding) else ConditionalPosterior
-    return MeanPosterior if isinstance(embedding, BayesianMeanEmbedding) else Posterior

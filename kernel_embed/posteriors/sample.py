@@ -33,7 +33,6 @@ from .predictors import (
     MeanPosterior,
     MulticlassObjective,
     MulticlassPosterior,
-    posterior_class,
 )
 from .priors import PosteriorWarning, PriorSite, describe, prior_draw
 from .sampler import Checkpoint, Plan, Sampler
@@ -184,6 +183,13 @@ def sample_posterior(
         for problem in problems(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None)):
             warnings.warn(problem, PosteriorWarning, stacklevel=3)
     return posterior
+
+
+def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
+    """The class of posteriors of this embedding."""
+    if isinstance(embedding, ConditionalEmbedding):
+        return MulticlassPosterior if isinstance(embedding, MulticlassEmbedding) else ConditionalPosterior
+    return MeanPosterior if isinstance(embedding, BayesianMeanEmbedding) else Posterior
 
 
 def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
