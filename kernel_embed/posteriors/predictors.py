@@ -35,7 +35,7 @@ class ConditionalPosterior(Posterior, ConditionalPredictor):
     """A posterior over the hyperparameters of a :class:`kernel_embed.ConditionalEmbedding`.
 
     Example:
-        >>> import kernel_embed as ke
+        >>> import gpytorch, kernel_embed as ke
         >>> x, embedding = torch.rand(20, 1).double(), ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel())
         >>> posterior = ke.sample_posterior(embedding, ke.LeaveOneOutScore(), x, x[:, 0], sampler=ke.Laplace())
         >>> posterior.mean(x[:3]).shape

@@ -100,7 +100,7 @@ class NumberEncoder(ColumnEncoder):
             elif column.dtype.kind in "fiub":
                 values = column.astype(np.float64)
             else:
-                raise TypeError(f"its type is {column.dtype}.")
+                raise TypeError(f"The type of the column is {column.dtype}.")
         except (TypeError, ValueError) as error:
             raise ValueError(f"Column {name!r} held numbers in training, but now has other cells: {error}") from None
         if bool(np.isinf(values).any()):

@@ -207,7 +207,7 @@ def test_data_decide_the_dtype(name, dtype, kernel_dtype, problem):
 def test_kernels_that_do_not_mix_dtypes_say_so(name, problem):
     kernel = RFFKernel(20, num_dims=3) if name == "rff" else gpytorch.kernels.PolynomialKernel(2)
     embedding = ke.MulticlassEmbedding(kernel, problem.m)
-    with pytest.raises(TypeError, match=r"the parameters of .*torch.float64, got torch.float32. Convert the emb"):
+    with pytest.raises(TypeError, match=r"the parameters of .*torch.float64, got torch.float32. Use embedding.to"):
         embedding.condition(problem.x, problem.y)
     ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, max_evaluations=2)
     assert embedding.condition(problem.x, problem.y).P.dtype == torch.float64

@@ -90,7 +90,7 @@ def test_classifiers_of_all_rows_and_of_a_sample(tmp_path):
         assert int(found["rows of logits"]) == len(y) - len(found["validation rows"])
         assert torch.equal(found["logits"], ranks[0]["logits"])
     assert "some ranks are invalid: {1: " in ranks[0]["refusal"]
-    assert "Expected one label for each of the 180 rows" in ranks[1]["refusal"]
+    assert "Expected one label for each of 180 rows" in ranks[1]["refusal"]
 
 
 def test_a_rank_that_dies_ends_the_run_and_spares_the_checkpoint(tmp_path):

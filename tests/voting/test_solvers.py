@@ -408,7 +408,7 @@ def test_bad_input_of_paths(sample):
     both, folds = (voting.cross_validate_votes, voting.vote_path), (voting.cross_validate_votes,)
     for message, calls, points, labels, settings in (
         ("num_folds must be between 3 and", folds, x, y, {"num_folds": 2}),
-        ("split the rows 0 … 119", folds, x, y, {"partition": random_folds(119, 5)}),
+        ("each of the rows 0 … 119", folds, x, y, {"partition": random_folds(119, 5)}),
         ("at least two classes", both, x, np.zeros(120), {}),
         ("120 labels, one per point", both, x, y[:-1], {}),
         ("penalty .* must be positive", both, x, y, {"lams": [0.0], "betas": [0.0]}),
