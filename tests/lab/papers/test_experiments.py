@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pathlib
+import re
 import urllib.error
 
 import matplotlib.pyplot
@@ -20,7 +22,7 @@ from kernel_embed.lab.compare import PaperClassifier
 from kernel_embed.lab.papers import Settings, reproduce
 from kernel_embed.lab.papers import flaxman2016_grid as grid
 from kernel_embed.lab.papers import flaxman2016_mixtures as mixtures
-from kernel_embed.lab.papers.hsu2018_uci import PUBLISHED
+from kernel_embed.lab.papers.hsu2018_uci import LEARNERS, PUBLISHED
 from kernel_embed.learning.maxima import local_maxima
 from kernel_embed.objectives.evidence import EmbeddingEvidence
 
@@ -195,3 +197,15 @@ def test_every_picture_is_drawn(tmp_path, capsys):
     records = json.loads((tmp_path / "results.json").read_text())
     assert {record["experiment"] for record in records} == {"grid", "mixtures", "chains"}
     assert matplotlib.pyplot.get_fignums() == before
+
+
+def test_the_page_of_results_lists_every_part_of_the_papers_with_a_command_that_exists():
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "replication" / "results.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(("| Figure", "| Table"))]
+    parts = " ".join(row[0].split(",")[0] for row in rows)
+    for part in [*(f"Figure {i}" for i in range(1, 7)), "Table 1", "Table 2"]:
+        assert part in parts
+    commands = re.findall(r"`kernel-embed reproduce ([\w-]+)", page)
+    assert set(commands) == {name for name, experiment in EXPERIMENTS.items() if experiment.paper}
+    methods = re.findall(r'"([^"]+)"', " ".join(row[1] for row in rows))
+    assert set(methods) <= set(LEARNERS)
