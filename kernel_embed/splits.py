@@ -207,7 +207,7 @@ def distinct_rows(
         num_weights = np.bincount(np.cumsum(first)[first_weight] - 1)
         target = np.unique(Y[rows], axis=0, return_inverse=True)[1].ravel()
         repeated = np.bincount(place)[place] > 1
-        divisor = _common_divisor(total)
+        divisor = common_divisor(total)
         if divisor is not None and float(total.sum()) >= OBSERVATIONS * divisor * (place[-1] + 1):
             repeated |= all(len(np.unique(column)) <= MOST_LEVELS for column in x[rows].T)
         if repeated.any() and target.max() < MOST_TARGETS:
@@ -229,15 +229,15 @@ def _units(total: Floats, num_weights: Integers, repeated: NDArray[np.bool_], ta
     that differ, also in their weight.
     """
     unit = total.copy()
-    common = _common_divisor(total[repeated])
+    common = common_divisor(total[repeated])
     for kind in np.unique(target[repeated]):
         members = repeated & (target == kind)
-        divisor = common or (_common_divisor(total[members]) if members.sum() > 1 else None)
+        divisor = common or (common_divisor(total[members]) if members.sum() > 1 else None)
         unit[members] = divisor or total[members].sum() / num_weights[members].sum()
     return np.asarray(np.minimum(unit, total))
 
 
-def _common_divisor(weights: Floats) -> float | None:
+def common_divisor(weights: Floats) -> float | None:
     """The largest number of which all ``weights`` are multiples; ``None`` if there is none of a sensible size."""
     divisor, smallest = 0.0, float(weights.sum()) / MOST_UNITS
     for weight in np.unique(weights).tolist():

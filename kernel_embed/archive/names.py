@@ -73,7 +73,7 @@ OWN: Mapping[str, str] = {
     ),
     "estimators": (
         "Candidate Component ConditionalEmbeddingRegressor FeatureImportances IndicatorEmbedding LogisticPredictor "
-        "Member Mixture MulticlassEmbeddingClassifier Output PooledPredictor Table VotedKernelClassifier"
+        "Member Mixture MulticlassEmbeddingClassifier Output PooledPredictor RepeatedInputs Table VotedKernelClassifier"
     ),
     "kernels": (
         "BagKernel DeltaKernel DiscreteMeasure FeatureKernel FourierFeatures GaussianMeasure LebesgueMeasure "

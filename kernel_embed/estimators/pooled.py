@@ -23,6 +23,7 @@ from ..tabular.input_transforms import cached_transforms
 from .candidates import Candidate
 from .conditioning import Table, is_exact, num_points, ridge_of, through_features
 from .member_models import LogisticPredictor
+from .repeated_inputs import RepeatedInputs, repeated_inputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +50,20 @@ class PooledPredictor(MulticlassPredictor):
     """A logarithmic pool of members; see :mod:`kernel_embed.objectives.pool`.
 
     ``left_out`` are log probabilities ``(n', m)`` of the training rows ``left_out_rows``, by models without them;
-    ``left_out_parts`` says which embedding of a member was learned without each.
+    ``left_out_parts`` says which embedding of a member was learned without each. ``repeats`` are for inputs that occur in
+    training.
     """
 
     def __init__(
-        self, members: Sequence[Member], pool: LogarithmicPool, left_out: Tensor, rows: Tensor, parts: Tensor
+        self,
+        members: Sequence[Member],
+        pool: LogarithmicPool,
+        left_out: Tensor,
+        rows: Tensor,
+        parts: Tensor,
+        repeats: RepeatedInputs | None = None,
     ) -> None:
-        self.members, self.pool = tuple(members), pool
+        self.members, self.pool, self.repeats = tuple(members), pool, repeats
         self.left_out, self.left_out_rows, self.left_out_parts = left_out, rows, parts
 
     def __repr__(self) -> str:
@@ -81,7 +89,8 @@ class PooledPredictor(MulticlassPredictor):
             return pool.offset.softmax(-1).expand(len(x), -1)
         with cached_transforms():
             log_p = torch.stack([member.log_probabilities(x) for member in members])
-        return pool.log_probabilities(log_p).exp()
+        p = pool.log_probabilities(log_p).exp()
+        return p if self.repeats is None else self.repeats.mixed(x, p)
 
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x] for one-hot targets, the probabilities: ``(t, m)``."""
@@ -119,7 +128,9 @@ class PooledPredictor(MulticlassPredictor):
             for member in self.members
         ]
         needs_rows = any(isinstance(one, MulticlassExpansion) for member in members for one in member.predictors)
-        pool = PooledPredictor(members, self.pool, self.left_out, self.left_out_rows, self.left_out_parts)
+        pool = PooledPredictor(
+            members, self.pool, self.left_out, self.left_out_rows, self.left_out_parts, self.repeats
+        )
         return pool, whole if needs_rows else old
 
 
@@ -162,14 +173,16 @@ def pooled(
     """Calibrate members on their out-of-sample values at the validation rows, of these ``parts``, and combine them."""
     Y, weights = table.Y(validation_rows), table.weights_of(validation_rows)
     calibrated, of_members = [], []
-    for member, left_out in members:
+    for member, values in members:
         if not isinstance(member.predictors[0], LogisticPredictor):
-            member = dataclasses.replace(member, calibration=calibrate(left_out, Y, weights=weights))
+            member = dataclasses.replace(member, calibration=calibrate(values, Y, weights=weights))
         calibrated.append(member)
-        of_members.append(member.calibrated(left_out))
+        of_members.append(member.calibrated(values))
     log_p = torch.stack(of_members)
     combined = pool(log_p, Y, weights=weights)
-    predictor = PooledPredictor(calibrated, combined, combined.log_probabilities(log_p), validation_rows, parts)
+    left_out = combined.log_probabilities(log_p)
+    repeats = repeated_inputs(table, validation_rows, left_out)
+    predictor = PooledPredictor(calibrated, combined, left_out, validation_rows, parts, repeats)
     for member in predictor.active[0]:
         for one in member.predictors:
             one.prepare()  # resolves the kernels now, and not at the first prediction
