@@ -50,8 +50,8 @@ class PooledPredictor(MulticlassPredictor):
     """A logarithmic pool of members; see :mod:`kernel_embed.objectives.pool`.
 
     ``left_out`` are log probabilities ``(n', m)`` of the training rows ``left_out_rows``, by models without them;
-    ``left_out_parts`` says which embedding of a member was learned without each. ``repeats`` are for inputs that occur in
-    training.
+    ``left_out_parts`` says which embedding of a member was learned without each. ``repeats`` is for inputs
+    that occur in training.
     """
 
     def __init__(
@@ -128,9 +128,7 @@ class PooledPredictor(MulticlassPredictor):
             for member in self.members
         ]
         needs_rows = any(isinstance(one, MulticlassExpansion) for member in members for one in member.predictors)
-        pool = PooledPredictor(
-            members, self.pool, self.left_out, self.left_out_rows, self.left_out_parts, self.repeats
-        )
+        pool = PooledPredictor(members, self.pool, self.left_out, self.left_out_rows, self.left_out_parts, self.repeats)
         return pool, whole if needs_rows else old
 
 

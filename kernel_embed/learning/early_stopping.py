@@ -88,7 +88,7 @@ def hold_out(group: ProcessGroup, data: Data, batch_size: int | None, seed: int 
     """
     if not isinstance(group, LocalProcess) or not isinstance(group.module, ConditionalEmbedding) or data.whole is None:
         return None
-    x, y = data.whole
+    x, y, _ = data.whole
     if y is None or len(x) < 2:
         return None
     units = group.units(x, y)

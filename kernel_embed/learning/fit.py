@@ -131,8 +131,8 @@ def fit(
         if isinstance(getattr(group.module, "kernel", None), Kernel):
             check_columns(group.module.kernel, data.whole[0].shape[-1])
         if y is not None and getattr(group.module, "takes_targets", False):
-            check_lengths(*data.whole)
-        initialize_parts(group.module, *data.whole)
+            check_lengths(data.whole.x, data.whole.y)
+        initialize_parts(group.module, data.whole.x, data.whole.y)
         is_blind = warn_of_blind_start(group.module, data.whole[0])
     fixed = unidentified(group.module, objective)
     vector = ParameterVector(group.module, fixed)

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Iterator, Sized
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import gpytorch
 import numpy as np
@@ -26,7 +26,14 @@ from .priors import PriorLoss, prior_loss
 from .result import Evaluation, Terms
 
 T = TypeVar("T")
-Batch = tuple[Tensor, "Tensor | None"]
+
+
+class Batch(NamedTuple):
+    """Rows x, y, and their numbers in the data, if these are in memory."""
+
+    x: Tensor
+    y: Tensor | None
+    rows: Tensor | None = None
 
 
 class Data:
@@ -39,7 +46,7 @@ class Data:
     num_data: int | None
 
     def __init__(self, x: Tensor, y: Tensor | None) -> None:
-        self.whole, self.num_data = (x, y), x.shape[-2]
+        self.whole, self.num_data = Batch(x, y), x.shape[-2]
 
     def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Data:
         """These data with epochs of batches of as equal size as possible; of all rows where it is ``None``."""
@@ -58,14 +65,14 @@ class Data:
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of one epoch."""
         assert self.whole is not None
-        x, y = self.whole
-        for rows in np.array_split(self._orders[number], self._num_batches):
-            batch = torch.as_tensor(rows, device=x.device)
-            yield x[batch], None if y is None else y[batch]
+        x, y, _ = self.whole
+        for part in np.array_split(self._orders[number], self._num_batches):
+            rows = torch.as_tensor(part, device=x.device)
+            yield Batch(x[rows], None if y is None else y[rows], rows)
 
     def identity(self) -> str:
         """Values that identify these data, so that a checkpoint is never resumed on other data."""
-        return fingerprint(*(self.whole or ()))
+        return fingerprint(*(self.whole or ())[:2])
 
     def state(self) -> Tensor | None:
         """The state that determines the order of the next epoch, for a checkpoint, if it depends on one."""
@@ -109,14 +116,14 @@ class LoaderData(Data):
 def as_pair(batch: object, like: Tensor) -> Batch:
     """``(x, y)`` of what a loader yielded, with x in the dtype and on the device of ``like``."""
     if isinstance(batch, Tensor):
-        return usable_for_gradients(batch).to(like), None
+        return Batch(usable_for_gradients(batch).to(like), None)
     if not (isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
         raise TypeError(
             f"The loader must yield pairs (x, y) of tensors, not {type(batch).__name__}. "
             "Use a TensorDataset, or a collate_fn that returns a pair."
         )
     x, y = (usable_for_gradients(part) for part in batch)
-    return x.to(like), y.to(like.device)
+    return Batch(x.to(like), y.to(like.device))
 
 
 @runtime_checkable
@@ -155,8 +162,8 @@ class LocalProcess:
         for name, values in (("Weights", self.weights), ("Groups", groups)):
             if values is not None and len(values) != x.shape[-2]:
                 raise ValueError(
-                    f"{name} need all {len(values)} rows at once, got a mini-batch of {x.shape[-2]}. Learn with full "
-                    "batches, or repeat rows instead of weighting them."
+                    f"{name} are for all {len(values)} rows, but the loader yields {x.shape[-2]} of them. Pass x and y "
+                    "instead of a loader, or repeat rows instead of weighting them."
                 )
         return attach(self.module, x, y, self.weights, self.units(x, y))
 
@@ -215,22 +222,26 @@ class Loss:
         group, rows = self.group, self.data.whole
         if rows is None or self._single or not isinstance(group, LocalProcess):
             return None
-        units = group.units(*rows)
-        return direct_objective(group.module, self.objective, *rows, self.vector, group.weights, units)
+        units = group.units(rows.x, rows.y)
+        return direct_objective(group.module, self.objective, rows.x, rows.y, self.vector, group.weights, units)
 
-    def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:
+    def __call__(self, batch: Batch) -> tuple[Tensor, Terms]:
         """The loss on these rows, differentiable, and its terms."""
-        attached, module = self.group.attach(x, y), self.group.module
+        x, y, rows = batch
+        group, module = self.group, self.group.module
+        if rows is not None and isinstance(group, LocalProcess):
+            group = group.restricted(rows)
+        attached = group.attach(x, y)
         values = [c * check_value(t, t.evaluate(attached), module).sum() for c, t in self.objective.terms()]
         if self._has_priors:
             # The prior is for all n rows, so a mini-batch gets its share of it.
             values.append(prior_loss(module) * self._share(attached.num_data))
         return sum(values, start=x.new_zeros(())), self._named([value.item() for value in values])
 
-    def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
+    def backpropagate(self, batch: Batch) -> tuple[float, Terms]:
         """The loss as a number and its terms; if it is finite, its gradient over all rows is accumulated."""
         with single_precision(self._single):
-            loss, terms = self(x, y)
+            loss, terms = self(batch)
         if torch.isfinite(loss):
             loss.backward()
             self.group.reduce_gradients()
@@ -242,7 +253,7 @@ class Loss:
         if evaluation is None:
             assert self.data.whole is not None
             self.vector.clear_gradient()
-            value, terms = self.backpropagate(*self.data.whole)
+            value, terms = self.backpropagate(self.data.whole)
             evaluation = Evaluation(u.copy(), value, terms, self.vector.gradient())
         return evaluation
 

@@ -23,7 +23,7 @@ from ..objectives.evidence import prominent
 from ..runtime import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
-from .loss import Data, LocalProcess, Loss
+from .loss import Batch, Data, LocalProcess, Loss
 from .parameters import ParameterVector, constrained, user_name
 
 SAME = 1e-2  # maxima whose raw parameters differ by less are one
@@ -113,7 +113,7 @@ def local_maxima(
         loss = Loss(LocalProcess(module), objective, ParameterVector(module), Data(x, y))
         grid = np.geomspace(*(span or scan_span(x)), num_points)
         with torch.no_grad():
-            starts = _peaks(module, kernels, lambda: -loss(x, y)[0].item(), grid, prominence, progress)
+            starts = _peaks(module, kernels, lambda: -loss(Batch(x, y))[0].item(), grid, prominence, progress)
     maxima: list[tuple[LocalMaximum, NDArray[np.float64]]] = []
     for start in starts:
         try:

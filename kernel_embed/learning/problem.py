@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
-from torch import Tensor
 
 from ..archive import load_checkpoint, save_checkpoint
 from ..kernels import DiagonalBoundError
 from ..runtime import ProgressBar, collected_warnings, progress_bar
 from .early_stopping import HeldOut
-from .loss import Data, Loss
+from .loss import Batch, Data, Loss
 from .parameters import Snapshot, Vector
 from .result import Callback, Evaluation, Progress, StopSearch, Terms, Visit
 
@@ -165,11 +164,11 @@ class Problem:
         """Epochs of batches: of this size, of all rows (``None``), or as a loader has them (``None``)."""
         return self._loss.data.batches(batch_size, num_epochs, self.generator)
 
-    def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
+    def backpropagate(self, batch: Batch) -> tuple[float, Terms]:
         """The objective on a batch at the current parameters, and its terms; the gradient is added to theirs."""
         self.num_evaluations += 1
         with collected_warnings() as self._warnings:
-            return self._loss.backpropagate(x, y)
+            return self._loss.backpropagate(batch)
 
     def project(self) -> None:
         """Move the parameters back inside their bounds after a step."""

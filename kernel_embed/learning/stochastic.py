@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError
-from torch import Tensor
 
 from ..validation import check_at_least, check_count
 from .loss import Batch, Data
@@ -131,8 +130,8 @@ def _state(problem: Problem, stepper: torch.optim.Optimizer, batches: Data, epoc
 def _epoch(problem: Problem, stepper: torch.optim.Optimizer, batches: Iterable[Batch], epoch: int) -> Visit:
     """One step for each batch; the mean of their objectives."""
     before, totals, num_batches = problem.snapshot().point, dict[str, float](), 0
-    for x, y in batches:
-        for name, term in _step(problem, stepper, x, y, epoch).items():
+    for batch in batches:
+        for name, term in _step(problem, stepper, batch, epoch).items():
             totals[name] = totals.get(name, 0.0) + term
         num_batches += 1
     if num_batches == 0:
@@ -143,15 +142,13 @@ def _epoch(problem: Problem, stepper: torch.optim.Optimizer, batches: Iterable[B
     return Visit(point, sum(means.values()), means)
 
 
-def _step(
-    problem: Problem, stepper: torch.optim.Optimizer, x: Tensor, y: Tensor | None, epoch: int
-) -> Mapping[str, float]:
+def _step(problem: Problem, stepper: torch.optim.Optimizer, batch: Batch, epoch: int) -> Mapping[str, float]:
     """One step, and the terms of the objective before it; steppers with a line search evaluate more than once."""
     met: list[Mapping[str, float]] = []
 
     def closure() -> float:
         stepper.zero_grad()
-        value, terms = problem.backpropagate(x, y)
+        value, terms = problem.backpropagate(batch)
         if not math.isfinite(value):
             raise NanError(f"The objective is {value} in epoch {epoch}. A smaller learning_rate usually avoids this.")
         met.append(terms)

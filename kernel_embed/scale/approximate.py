@@ -150,7 +150,7 @@ def approximate(
         raise TypeError(f"Expected RandomFeatures(...), Nystrom(...) or ConjugateGradients(...), got {kind}.")
     check_count("seed", method.seed, 0, 2**63 - 1)
     embedding.check_single()
-    first, targets = as_pair(next(iter(x)), next(embedding.parameters())) if isinstance(x, DataLoader) else (x, y)
+    first, targets = as_pair(next(iter(x)), next(embedding.parameters()))[:2] if isinstance(x, DataLoader) else (x, y)
     first = check_features(first)
     if targets is None:
         raise ValueError("Targets y are missing: pass x and y.")
@@ -229,7 +229,7 @@ def accumulate(
         return statistics.update(x, y)
     like = next(embedding.parameters())
     for batch in x:
-        rows, targets = as_pair(batch, like)
+        rows, targets, _ = as_pair(batch, like)
         if targets is None:
             raise TypeError("The loader yields only x. It must yield pairs (x, y).")
         statistics.update(rows, targets)

@@ -11,7 +11,7 @@ from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
 from kernel_embed.learning.direct import direct_objective
-from kernel_embed.learning.loss import Data, LocalProcess, Loss
+from kernel_embed.learning.loss import Batch, Data, LocalProcess, Loss
 from kernel_embed.learning.parameters import MOST_ROWS, Coordinates, ParameterVector, unidentified
 from kernel_embed.tabular import TiedMaternKernel, TiedRBFKernel
 
@@ -107,7 +107,7 @@ def check_agrees(embedding, objective, x=X, y=Y):
         vector.set(start + step)
         evaluation = loss.evaluate_directly(start + step)
         vector.clear_gradient()
-        expected, expected_terms = loss.backpropagate(x, y)
+        expected, expected_terms = loss.backpropagate(Batch(x, y))
         assert evaluation.value == pytest.approx(expected, rel=1e-11, abs=1e-11)
         assert evaluation.terms == pytest.approx(expected_terms, rel=1e-10, abs=1e-11)
         slope = vector.gradient()

@@ -214,12 +214,12 @@ def test_mini_batches_of_ones_own(problem):
         num_epochs: int = 8
 
         def minimize(self, task):
-            for rows in map(task.batches(12, self.num_epochs).epoch, range(self.num_epochs)):
+            for batches in map(task.batches(12, self.num_epochs).epoch, range(self.num_epochs)):
                 values = []
-                for x, y in rows:
+                for batch in batches:
                     for parameter in task.parameters:
                         parameter.grad = None
-                    values.append(task.backpropagate(x, y)[0])
+                    values.append(task.backpropagate(batch)[0])
                     with torch.no_grad():
                         for parameter in task.parameters:
                             parameter -= 0.05 * parameter.grad.sign()

@@ -506,13 +506,32 @@ def test_weights_and_soft_labels_are_checked(y, weights, message, weighted_rows)
         ke.MulticlassEmbedding(RBFKernel(), 3).attach(weighted_rows[0], weighted_rows[1] if y is None else y, weights)
 
 
-def test_fit_takes_weights_with_full_batches(weighted_rows):
+@pytest.mark.parametrize("optimizer", [ke.learning.LBFGS(10), ke.learning.Adam(10)])
+def test_fit_with_weights_is_fit_with_repeated_rows(optimizer, weighted_rows):
     x, y, weights = weighted_rows
-    found = []
+    lengthscales = []
     for data in ((x, y, weights.double()), (x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights), None)):
         embedding = ke.MulticlassEmbedding(RBFKernel(), 3)
-        ke.fit(embedding, ke.LeaveOneOutRisk(), *data[:2], weights=data[2], max_evaluations=10)
-        found.append(embedding.kernel.lengthscale.item())
-    assert found[0] == pytest.approx(found[1], rel=1e-6)
-    with pytest.raises(ValueError, match=r"Weights need all 25 rows at once, got a mini-batch"):
-        ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, weights=weights.double(), batch_size=10, num_epochs=1)
+        ke.fit(embedding, ke.LeaveOneOutRisk(), *data[:2], weights=data[2], optimizer=optimizer)
+        lengthscales.append(embedding.kernel.lengthscale.item())
+    assert lengthscales[0] == pytest.approx(lengthscales[1], rel=1e-6)
+
+
+def test_a_mini_batch_has_the_weights_of_its_rows(weighted_rows):
+    x, y, weights = weighted_rows
+    batches = []
+
+    class Risk(ke.EmpiricalRisk):
+        def evaluate(self, attached):
+            batches.append((attached.x, attached.row_weights))
+            return super().evaluate(attached)
+
+    embedding = ke.MulticlassEmbedding(RBFKernel(), 3)
+    ke.fit(embedding, Risk(), x, y, weights=weights.double(), batch_size=10, num_epochs=1)
+    seen, weights_seen = (torch.cat(part) for part in zip(*batches, strict=True))
+    order = (seen[:, None] == x[None]).all(-1).int().argmax(1)
+    assert sorted(order.tolist()) == list(range(25))
+    torch.testing.assert_close(weights_seen, weights.double()[order])
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=10)
+    with pytest.raises(ValueError, match=r"Weights are for all 25 rows, but the loader yields 10"):
+        ke.fit(embedding, Risk(), loader, weights=weights.double(), num_epochs=1)
