@@ -94,6 +94,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     @noise.setter
     def noise(self, value: float | Tensor) -> None:
+        """Set σ², a number or a tensor that broadcasts to ``batch_shape``."""
         set_positive(self, "noise", value)
 
     @property

@@ -166,6 +166,7 @@ class CalibratedMulticlass(MulticlassPredictor):
 
     @property
     def num_classes(self) -> int:
+        """m, the number of classes."""
         return self.conditioned.num_classes
 
     def mean(self, x: Tensor) -> Tensor:

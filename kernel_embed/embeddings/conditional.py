@@ -75,6 +75,7 @@ class KernelEmbedding(Module):
         return batch_shape_of(self.kernel)
 
     def check_single(self) -> None:
+        """Raise unless the batch shape is empty."""
         if len(self.batch_shape) > 0:
             batch = tuple(self.batch_shape)
             raise ValueError(f"Expected an embedding without batch shape, got batch shape {batch}. Take one kernel.")
@@ -86,6 +87,7 @@ class KernelEmbedding(Module):
         return x
 
     def forward(self, *inputs: object, **options: object) -> object:
+        """Raise, and say how to predict: without data an embedding is not a function of x."""
         raise TypeError(
             f"{type(self).__name__} is not a function of x. Call embedding.condition(x, y).probabilities(x_new), or "
             "objective(embedding, x, y)."

@@ -229,10 +229,12 @@ class Expansion(LinearPredictor):
 
     @property
     def representation(self) -> Representation:
+        """x ↦ k(x, x_i) at the ``points`` x_i, ``(t, s)``."""
         return Representation(self.embedding.kernel, self.points)
 
     @property
     def coefficients(self) -> Tensor:
+        """V, ``(s, m)``, as passed."""
         return self._coefficients
 
 

@@ -62,11 +62,13 @@ class _LogDomain(Algebra[_Scaled]):
     """The radial kernel inside scales, if there is one."""
 
     def leaf(self, node: Node) -> _Scaled | None:
+        """The kernel with scale 1 if it is radial with a closed profile φ."""
         radial = radial_of(node.kernel)
         closed = radial is not None and isinstance(radial.profile, RadialProfile)
         return _Scaled(radial, node.columns, None) if radial is not None and closed else None
 
     def scale(self, node: Node, part: _Scaled) -> _Scaled:
+        """The same kernel, with its scale multiplied by ``node.factor``."""
         return part._replace(outputscale=node.factor if part.outputscale is None else node.factor * part.outputscale)
 
 

@@ -73,6 +73,7 @@ class _RadialSlope(torch.autograd.Function):
     def forward(
         ctx: Any, z1: Tensor, z: Tensor, own: Tensor | None, profile: RadialProfile, counts: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """μ̂, ṽ, m, and the size below which ṽ is noise, a block of rows at a time."""
         total = z.shape[-2] if counts is None else float(counts.sum())
         own_count = 0.0 if own is None else (1.0 if counts is None else counts[own])
         padded = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
@@ -102,6 +103,7 @@ class _RadialSlope(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, h: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """∂q/∂z of the points and of the sample, from g = ∂q/∂μ̂ and h = ∂q/∂ṽ."""
         z1, z, own, counts, m, weights, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():
             formula = functools.partial(_plain_slope, own, ctx.profile, counts, m.detach(), ctx.total)
@@ -208,12 +210,14 @@ class _Rules(Algebra[Expansion]):
         self.x1, self.x2, self.mask = x1, x2, mask
 
     def leaf(self, node: Node) -> Expansion | None:
+        """φ(s) and its slope through φ′, for a radial kernel."""
         radial = radial_of(node.kernel)
         if radial is None:
             return None
         return self._on_all_columns(_by_profile(radial, node.select(self.x1), node.select(self.x2)), node.columns)
 
     def unknown(self, node: Node) -> Expansion:
+        """k and its slope by autograd."""
         x1, x2 = node.select_inputs(self.x1), node.select_inputs(self.x2)
         return self._on_all_columns(_by_autograd(node.kernel, x1, x2, self.mask), node.inputs)
 

@@ -120,6 +120,7 @@ class _Fourier(Algebra[Kernel]):
         self.d, self.num_features, self.seed = d, num_features, seed
 
     def leaf(self, node: Node) -> Kernel:
+        """The kernel itself if it has explicit features, else its approximation by random features."""
         kernel = node.kernel
         if has_explicit_features(kernel):
             return kernel
@@ -135,6 +136,7 @@ class _Fourier(Algebra[Kernel]):
         raise _unsupported(kernel)
 
     def scale(self, node: Node, part: Kernel) -> Kernel:
+        """σ² times the approximation, or the kernel itself if it has explicit features."""
         if has_explicit_features(node.kernel):
             return node.kernel
         scaled = ScaleKernel(part, active_dims=node.active_dims).to(node.kernel.raw_outputscale)
@@ -142,6 +144,7 @@ class _Fourier(Algebra[Kernel]):
         return scaled
 
     def add(self, node: Node, parts: Sequence[Kernel]) -> Kernel:
+        """The sum of the approximations, or the kernel itself if it has explicit features."""
         if has_explicit_features(node.kernel):
             return node.kernel
         total = AdditiveKernel(*parts)
@@ -149,6 +152,7 @@ class _Fourier(Algebra[Kernel]):
         return total
 
     def multiply(self, node: Node, parts: Sequence[Kernel]) -> Kernel:
+        """The kernel itself if it has explicit features; other products raise a ``TypeError``."""
         if has_explicit_features(node.kernel):
             return node.kernel
         raise _unsupported(node.kernel)

@@ -77,6 +77,7 @@ class BasedKernel(Kernel):
         return False
 
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
+        """The direct children that are kernels, with their names; the parts of these are not listed."""
         return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
 
     def check_last_dim(self, params: dict[str, object]) -> None:
@@ -90,6 +91,7 @@ class FollowingKernel(BasedKernel):
 
     @property
     def batch_shape(self) -> torch.Size:
+        """The batch shape of ``base_kernel``."""
         return batch_shape_of(self.base_kernel)
 
     @batch_shape.setter
@@ -122,6 +124,7 @@ class BagKernel(FollowingKernel):
         self.base_kernel, self.num_features = base_kernel, check_count("num_features", num_features)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """⟨μ̂_i, μ̂_j⟩ for the packed bags ``x1`` and ``x2``."""
         self.check_last_dim(params)
         return inner_products(self.base_kernel, self.num_features, x1, x2, diag)
 
@@ -169,6 +172,7 @@ class MMDKernel(BasedKernel):
         self.base_kernel, self.num_features = base_kernel, check_count("num_features", num_features)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """exp(−‖μ̂_i − μ̂_j‖²/2ℓ²) for the packed bags ``x1`` and ``x2``."""
         self.check_last_dim(params)
         k, d = self.base_kernel, self.num_features
         own1 = inner_products(k, d, x1, x1, diag=True)

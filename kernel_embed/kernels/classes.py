@@ -44,6 +44,7 @@ class DeltaKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
+        """The dtype of a buffer that follows ``kernel.to``; raises if a parameter has another one."""
         dtypes: set[torch.dtype] = {self._one.dtype, *(parameter.dtype for parameter in self.parameters())}
         if len(dtypes) > 1:
             raise RuntimeError(f"The kernel's parameters have multiple dtypes: {dtypes}.")
@@ -51,10 +52,12 @@ class DeltaKernel(Kernel):
 
     @property
     def device(self) -> torch.device:
+        """The device of the kernel's buffer, since the kernel itself has no parameters."""
         device: torch.device = self._one.device
         return device
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """1 for the pairs of equal rows, else 0, in the dtype of ``x1``."""
         equal = x1 == x2 if diag else x1.unsqueeze(-2) == x2.unsqueeze(-3)
         return equal.all(dim=-1).to(x1.dtype)
 
@@ -109,6 +112,7 @@ class MahalanobisKernel(Kernel):
 
     @covariance.setter
     def covariance(self, value: Tensor) -> None:
+        """Set Σ, through the Cholesky factor L of Σ⁻¹."""
         L = torch.linalg.cholesky(torch.linalg.inv(value.to(self.raw_factor)))
         raw = L.tril(-1) + torch.diag_embed(L.diagonal(dim1=-2, dim2=-1).log())
         self.initialize(raw_factor=raw.expand(self.raw_factor.shape).clone())
@@ -118,6 +122,7 @@ class MahalanobisKernel(Kernel):
         return Radial(SQUARED_EXPONENTIAL, factor=self.factor).scaled(x)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """exp(−½‖Lᵀ(x − y)‖²) for all pairs of rows, or row by row with ``diag``."""
         if diag:
             return self.whiten(x1 - x2).square().sum(-1).mul(-0.5).exp()
         if x1.requires_grad or x2.requires_grad:
@@ -198,6 +203,7 @@ class FeatureKernel(Kernel):
         return z1, z2
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor | LinearOperator:
+        """κ(φ(x1), φ(x2)), with zᵀz' for κ if there is no ``base_kernel``."""
         if params.pop("last_dim_is_batch", False):
             raise NotImplementedError("A feature map takes all columns at once, without last_dim_is_batch.")
         z1, z2 = self.pair(x1, x2)

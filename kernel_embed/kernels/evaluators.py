@@ -177,6 +177,7 @@ class AutogradEvaluator:
         return Gram(K.detach().numpy(), 1.0, float(self._outputs[-1].detach()) if self._needs_sup else 0.0)
 
     def vjp(self, G: Array, sup_diagonal: float) -> Values:
+        """∂q/∂θ for the raw parameters, from G = ∂q/∂K and ∂q/∂α²."""
         K, *sup = self._outputs
         with torch.enable_grad():  # as one number: derivatives of matrices would make torch import SymPy
             q = torch.dot(K.reshape(-1), torch.from_numpy(G).reshape(-1)) + sum(sup_diagonal * value for value in sup)

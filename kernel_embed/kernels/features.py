@@ -87,6 +87,7 @@ class _Features(Algebra[Function]):
         self.limit = limit
 
     def leaf(self, node: Node) -> Function | None:
+        """x ↦ Z by the registered rule of the kernel; it raises beyond the limit."""
         rule = FEATURES.find(node.kernel)
         if rule is None:
             return None
@@ -100,6 +101,7 @@ class _Features(Algebra[Function]):
         return node.on_columns(features)
 
     def scale(self, node: Node, part: Function) -> Function:
+        """√σ² Z."""
         root = node.factor.sqrt()[..., None, None]
         return lambda x: root * part(x)
 
@@ -131,6 +133,7 @@ class _FrozenFeatures(_Features):
     """Without checks of numbers of features: they are those of the training points."""
 
     def leaf(self, node: Node) -> Function | None:
+        """As in the base class; the features of the κ of a ``FeatureKernel`` are resolved once."""
         kernel, rule = node.kernel, cast(Any, FEATURES.find(node.kernel))
         if type(kernel) is not FeatureKernel or batch_shape_of(kernel):
             return node.on_columns(lambda x: rule(kernel, x, self.limit))

@@ -83,6 +83,7 @@ class TermsAlgebra(Algebra[GaussianTerms]):
         self.width = width
 
     def leaf(self, node: Node) -> GaussianTerms | None:
+        """The terms of a kernel with a registered rule, with precision and frequency 0 in columns it does not use."""
         rule, columns = TERMS.find(node.kernel), node.columns
         terms = None if rule is None else rule(node.kernel, node.width(self.width))
         if terms is None or columns is None:
@@ -90,9 +91,11 @@ class TermsAlgebra(Algebra[GaussianTerms]):
         return terms.mapped(lambda t: t.new_zeros(*t.shape[:-1], self.width).index_add(-1, columns, t))
 
     def scale(self, node: Node, part: GaussianTerms) -> GaussianTerms:
+        """The same terms with weights σ²w_q."""
         return dataclasses.replace(part, weight=node.factor[..., None] * part.weight)
 
     def add(self, node: Node, parts: Sequence[GaussianTerms]) -> GaussianTerms:
+        """The terms of all parts, with frequency 0 where a part has no wave."""
         waves = [torch.zeros_like(part.precision) if part.frequency is None else part.frequency for part in parts]
         return GaussianTerms(
             _joined([part.weight for part in parts], 1),

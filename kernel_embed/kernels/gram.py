@@ -107,6 +107,7 @@ class _Gram(Algebra[Function]):
         self.points = points
 
     def leaf(self, node: Node) -> Function | None:
+        """The closed form of the kernel as a function of the original input, if there is one."""
         function = self.closed_form(node.kernel, None if self.points is None else node.select(self.points))
         return None if function is None else node.on_columns(function)
 
@@ -122,17 +123,21 @@ class _Gram(Algebra[Function]):
         return lambda x: radial_gram(radial.scaled(x), scaled, profile)
 
     def unknown(self, node: Node) -> Function:
+        """x ↦ k(x, points) by GPyTorch, for a part without a closed form."""
         points = None if self.points is None else node.select_inputs(self.points)
         return lambda x: by_gpytorch(node.kernel, node.select_inputs(x), points)
 
     def scale(self, node: Node, part: Function) -> Function:
+        """x ↦ σ² k(x, points)."""
         factor = node.factor[..., None, None]
         return lambda x: factor * part(x)
 
     def add(self, node: Node, parts: Sequence[Function]) -> Function:
+        """x ↦ Σ_p k_p(x, points)."""
         return lambda x: sum_of([part(x) for part in parts])
 
     def multiply(self, node: Node, parts: Sequence[Function]) -> Function:
+        """x ↦ ∏_p k_p(x, points)."""
         return lambda x: product_of([part(x) for part in parts])
 
 

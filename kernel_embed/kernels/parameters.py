@@ -43,10 +43,12 @@ class NamedParameter:
         self.name = name
 
     def get(self, module: gpytorch.Module) -> Tensor:
+        """The attribute of ``module``."""
         value: Tensor = getattr(module, self.name)
         return value
 
     def set(self, module: gpytorch.Module, value: Tensor) -> None:
+        """Set the attribute of ``module`` to ``value``."""
         setattr(module, self.name, value)
 
 

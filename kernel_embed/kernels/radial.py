@@ -166,6 +166,7 @@ def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, log_size: Tenso
 class _RadialGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor | None, log_size: Tensor | None, profile: Profile) -> Tensor:
+        """K = φ(s), and what ∂q/∂z needs: φ′(s), or K itself where φ′ is a multiple of it."""
         halves, ctx.far = half_squares(z1, z2, log_size, getattr(profile, "rough", False))
         K, slope, ctx.factor = profile(halves)
         ctx.profile = None if slope is None or slope.dim() == 0 else profile

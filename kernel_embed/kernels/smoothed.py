@@ -51,6 +51,7 @@ class LebesgueMeasure(Measure):
         self.unit = unit
 
     def extra_repr(self) -> str:
+        """``unit=True`` where r is rescaled."""
         return "unit=True" if self.unit else ""
 
 
@@ -90,6 +91,7 @@ class GaussianMeasure(Measure):
         self.scale = value
 
     def extra_repr(self) -> str:
+        """η, or the shape of a batch of them."""
         return f"scale={self.scale.item():.4g}" if self.scale.numel() == 1 else f"scale of shape {self.scale.shape}"
 
 
@@ -136,9 +138,11 @@ class DiscreteMeasure(Measure):
 
     @property
     def num_atoms(self) -> int:
+        """M, the number of atoms."""
         return int(self.atoms.shape[-2])
 
     def extra_repr(self) -> str:
+        """``num_atoms=M``."""
         return f"num_atoms={self.num_atoms}"
 
 
@@ -170,6 +174,7 @@ class SmoothedKernel(FollowingKernel):
 
     @property
     def is_stationary(self) -> bool:
+        """Whether k is stationary and ν left to the default, or ν is Lebesgue measure."""
         return (self.base_kernel.is_stationary and self.measure is None) or isinstance(self.measure, LebesgueMeasure)
 
     def form(self, width: int | None = None) -> str:
@@ -258,6 +263,7 @@ class SmoothedKernel(FollowingKernel):
         return torch.cat([form(one, two).diagonal(dim1=-2, dim2=-1) for one, two in blocks], dim=-1)
 
     def extra_repr(self) -> str:
+        """The formula of r, the kind of ν, and how r is computed."""
         name = "automatic" if self.measure is None else type(self.measure).__name__
         return f"r = ∫ k(x, u) k(u, y) ν(du), ν: {name}, {self.form()}"
 

@@ -155,6 +155,7 @@ class _Supremum(Algebra[Tensor]):
         self.x = x
 
     def leaf(self, node: Node) -> Tensor | None:
+        """α² by the registered rule or profile of the kernel; raises if it is negative or not finite."""
         kernel, rule = node.kernel, _rule(node.kernel)
         value = None if rule is None else rule(kernel, node.select_inputs(self.x))
         if value is None or bool(((value >= 0) & (value < math.inf)).all()):
@@ -166,12 +167,15 @@ class _Supremum(Algebra[Tensor]):
         return value
 
     def scale(self, node: Node, part: Tensor) -> Tensor:
+        """σ²α²."""
         return node.factor * part
 
     def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
+        """Σ_p α_p²."""
         return add(parts)
 
     def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
+        """∏_p α_p²."""
         return multiply(parts)
 
 

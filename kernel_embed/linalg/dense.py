@@ -113,6 +113,7 @@ class DenseSystem(Factorization, LinearSystem):
         return tuple(tuple(itertools.islice(rest, sizes)) if name in PARTED else next(rest) for name in names)
 
     def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
+        """diag A⁻¹LA⁻¹ and diag A⁻¹, from the stored A⁻¹ if there are no groups and no gradient is needed."""
         if _needs_gradient((self.K, self.noise)) or (units is not None and units.labels is not None):
             return super().inverse_forms(form, units)
         return form.sandwiched_diagonal(self.inverse.to(self.K)), self.inverse_parts()
@@ -129,15 +130,19 @@ class DenseSystem(Factorization, LinearSystem):
         return self.solve(Y)
 
     def gram(self) -> Tensor:
+        """K, as passed."""
         return self.K
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The block of K of these rows and columns."""
         return self.K[..., rows, :][..., :, columns]
 
     def restricted(self, rows: Tensor, ridge: Tensor) -> DenseSystem:
+        """The system of K_RR for the rows R, with their weights and another ridge."""
         return DenseSystem(self.block(rows, rows), ridge, None if self.weights is None else self.weights[..., rows])
 
     def diagonal(self) -> Tensor:
+        """diag K, of shape ``(*batch, n)``."""
         return self.K.diagonal(dim1=-2, dim2=-1)
 
     def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:

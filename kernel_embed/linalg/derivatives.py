@@ -53,12 +53,14 @@ def with_gradient(
 class _WithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, at: Tensor, value: Tensor, gradient: Tensor, formula: Any) -> Tensor:
+        """``value``; the gradient and the formula are kept."""
         ctx.save_for_backward(at, gradient)
         ctx.formula = formula
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """g times the gradient, or the derivative of ``formula`` where it is differentiated again."""
         at, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():
             if ctx.formula is None:

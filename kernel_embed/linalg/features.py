@@ -60,6 +60,7 @@ class FeatureSystem(LinearSystem):
         return C
 
     def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """V = W(Y − P)/η and P = ZC."""
         P = self._fitted(self.coefficients(Y))
         V = (Y - P) / self.ridge[..., None, None]
         return V if self._w is None else self._w * V, P
@@ -69,9 +70,11 @@ class FeatureSystem(LinearSystem):
         return P
 
     def gram(self) -> Tensor:
+        """K = ZZᵀ."""
         return self.Z @ self.Z.mT
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The block of K of these rows R and columns S: Z_R Z_Sᵀ."""
         return self.Z[..., rows, :] @ self.Z[..., columns, :].mT
 
     def between(self, part: LinearSystem, rows: Tensor, part_rows: Tensor) -> Tensor:
@@ -171,6 +174,7 @@ def _core_inverse(Z: Tensor, ridge: Tensor) -> Tensor:
 class _FeatureCoefficients(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor, shards: Shards) -> Tensor:
+        """C = M⁻¹ZᵀY, with ZᵀY summed over ranks."""
         own = shards.own(Y)
         W = torch.cholesky_solve(shards.sum(Z.mT @ own), factor)
         ctx.shards = shards
@@ -194,6 +198,7 @@ class _FeatureCoefficients(torch.autograd.Function):
 class _GatheredProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, W: Tensor, shards: Shards) -> Tensor:
+        """P = ZC at the rows of all ranks."""
         ctx.shards = shards
         ctx.save_for_backward(Z, W)
         return shards.gather(Z @ W)
@@ -211,11 +216,13 @@ class _GatheredProduct(torch.autograd.Function):
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, shards: Shards) -> Tensor:
+        """The values at the rows of all ranks."""
         ctx.shards = shards
         return shards.gather(values, dim=-1).clone()
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        """The gradient at the rows of this rank, times the number of ranks."""
         _is_differentiated(ctx.shards)
         return ctx.shards.own(g, dim=-1) * ctx.shards.size, None
 
@@ -223,6 +230,7 @@ class _Gather(torch.autograd.Function):
 class _Leverages(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, inverse: Tensor, shards: Shards) -> Tensor:
+        """h = diag ZM⁻¹Zᵀ at the rows of all ranks."""
         U = Z @ inverse
         ctx.shards = shards
         ctx.save_for_backward(Z, ridge, U)
@@ -242,6 +250,7 @@ class _Leverages(torch.autograd.Function):
 class _FeatureLogDeterminant(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, system: FeatureSystem) -> Tensor:
+        """log det M = 2 Σ log L_ii, with L the Cholesky factor of M."""
         ctx.system = system
         ctx.save_for_backward(Z, ridge)
         return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

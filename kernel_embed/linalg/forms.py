@@ -71,9 +71,11 @@ class DenseForm(QuadraticForm):
         self.L = L
 
     def apply(self, B: Tensor) -> Tensor:
+        """L B, one matrix product."""
         return self.L @ B
 
     def diagonal(self) -> Tensor:
+        """diag L, ``(n,)``."""
         return self.L.diagonal()
 
     @classmethod
@@ -128,6 +130,7 @@ def mirrored_(upper: Tensor) -> Tensor:
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, B: Tensor, form: QuadraticForm) -> Tensor:
+        """L B."""
         ctx.form = form
         return form.apply(B)
 

@@ -76,7 +76,9 @@ class IterativeSystem(LinearSystem):
         return V, Y - self.ridge * V
 
     def coefficients(self, Y: Tensor) -> Tensor:
+        """V = A⁻¹Y, the coefficients of the values k(x, x_i)."""
         return self.solve(Y)
 
     def diagonal(self) -> Tensor:
+        """diag K, ``(n,)``, as passed."""
         return self._diagonal

@@ -251,6 +251,7 @@ class Sum(Objective[B_contra]):
 class _Value(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, objective: Any, data: Targets, *inputs: Tensor) -> Tensor:
+        """The value; its derivatives with respect to the inputs are computed with it and kept."""
         value, gradients = objective.value_and_gradient(data, *(value.detach() for value in inputs))
         ctx.objective, ctx.data = objective, data
         ctx.save_for_backward(*gradients, *inputs)
@@ -258,6 +259,7 @@ class _Value(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """g times the derivatives, as functions of the inputs where they are differentiated again."""
         half = len(ctx.saved_tensors) // 2
         gradients, inputs = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
         if torch.is_grad_enabled():

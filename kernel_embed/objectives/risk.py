@@ -38,6 +38,7 @@ class ClassObjective(Objective[ConditionedMulticlass]):
     """An objective for class labels only."""
 
     def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
+        """The loss; raises a ``TypeError`` if the embedding has no classes."""
         require_classes(self, attached)
         return super().evaluate(attached)
 
@@ -173,6 +174,7 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
     _settings = ("rate",)
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
+        """τ √(α² s), with s the squared norm of the embedding, in the RKHS of its target kernel if it has one."""
         return self.differentiable(attached, (squared_norm(attached), attached.sup_diagonal.value.to(attached.x)))
 
     def is_direct(self, embedding: Any) -> bool:

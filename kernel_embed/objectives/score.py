@@ -62,6 +62,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
     _settings = ("target_kernel", "centered")
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
+        """Σ w_i S_i / n."""
         return attached.weighted_mean(leave_one_out_scores(attached, self.target_kernel, self.centered))
 
     def is_direct(self, embedding: Any) -> bool:
@@ -70,6 +71,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         return plain and self.target_kernel is None and self.centered is not False
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
+        """Σ w_i S_i / n, with the derivatives w_i / n."""
         (S,) = inputs
         return (data.share * S).sum(-1), (data.share * data.xp.ones_like(S),)
 

@@ -114,12 +114,14 @@ def finished(ax: Axes, xlabel: str | None = None, ylabel: str | None = None, *, 
 
 
 def legend_outside(ax: Axes) -> None:
+    """Add a legend to the right of the axes, if anything in them has a label."""
     if ax.get_legend_handles_labels()[0]:
         options = {"borderaxespad": 0.0, "frameon": False, "fontsize": "small"}
         ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), **options)
 
 
 def legend_below(ax: Axes, num_columns: int = 3) -> None:
+    """Add a legend below the axes, in ``num_columns`` columns."""
     options = {"frameon": False, "columnspacing": 1.0, "handlelength": 1.6}
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=num_columns, **options)
 

@@ -52,19 +52,31 @@ def write(path: Path, potential: Potential, draws: Draws, method: str, weights: 
 @overload
 def load_posterior(
     path: Path, embedding: MulticlassEmbedding, objective: AnyObjective, *, max_bytes: int | None = ...
-) -> MulticlassPosterior: ...
+) -> MulticlassPosterior:
+    """The posterior of a multiclass embedding."""
+
+
 @overload
 def load_posterior(
     path: Path, embedding: ConditionalEmbedding, objective: AnyObjective, *, max_bytes: int | None = ...
-) -> ConditionalPosterior: ...
+) -> ConditionalPosterior:
+    """The posterior of a conditional embedding."""
+
+
 @overload
 def load_posterior(
     path: Path, embedding: BayesianMeanEmbedding, objective: AnyObjective, *, max_bytes: int | None = ...
-) -> MeanPosterior: ...
+) -> MeanPosterior:
+    """The posterior of a Bayesian mean embedding."""
+
+
 @overload
 def load_posterior(
     path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = ...
-) -> Posterior: ...
+) -> Posterior:
+    """The posterior of an embedding whose class a type checker does not know."""
+
+
 def load_posterior(
     path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = MAX_BYTES
 ) -> Posterior:

@@ -67,15 +67,24 @@ class Settings(TypedDict, total=False):
 @overload
 def sample_posterior(
     embedding: MulticlassEmbedding, objective: MulticlassObjective, x: Tensor, y: Tensor, **settings: Unpack[Settings]
-) -> MulticlassPosterior: ...
+) -> MulticlassPosterior:
+    """The posterior of a multiclass embedding."""
+
+
 @overload
 def sample_posterior(
     embedding: ConditionalEmbedding, objective: ConditionalObjective, x: Tensor, y: Tensor, **settings: Unpack[Settings]
-) -> ConditionalPosterior: ...
+) -> ConditionalPosterior:
+    """The posterior of a conditional embedding."""
+
+
 @overload
 def sample_posterior(
     embedding: BayesianMeanEmbedding, objective: MeanObjective, x: Tensor, y: None = None, **settings: Unpack[Settings]
-) -> MeanPosterior: ...
+) -> MeanPosterior:
+    """The posterior of a Bayesian mean embedding, given the sample ``x`` alone."""
+
+
 @overload
 def sample_posterior(
     embedding: gpytorch.Module,
@@ -83,7 +92,10 @@ def sample_posterior(
     x: Tensor,
     y: Tensor | None = None,
     **settings: Unpack[Settings],
-) -> Posterior: ...
+) -> Posterior:
+    """The posterior of an embedding whose class a type checker does not know."""
+
+
 @enabled_gradients()
 def sample_posterior(
     embedding: gpytorch.Module,

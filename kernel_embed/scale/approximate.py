@@ -70,6 +70,7 @@ class RandomFeatures:
     seed: int = 0
 
     def kernel(self, kernel: Kernel, x: Tensor) -> Kernel:
+        """``kernel`` with p random features in place of each stationary part, for inputs with as many columns as ``x``."""
         return random_feature_kernel(kernel, x.shape[-1], self.num_features, self.seed)
 
 
@@ -92,6 +93,7 @@ class Nystrom:
     points: Tensor | None = None
 
     def kernel(self, kernel: Kernel, x: Tensor) -> Kernel:
+        """k(x, U) k(U, U)⁻¹ k(U, x') with U the ``points``, or rows of ``x`` drawn with the seed."""
         points = x[random_rows(x, self.num_points, self.seed)] if self.points is None else self.points
         return nystrom_kernel(kernel, points.to(x))
 

@@ -67,14 +67,17 @@ class RankShards(Shards):
         self.start = sum(self.counts[: self.rank])
 
     def total(self, num_rows: int) -> int:
+        """n, the rows of all ranks."""
         return sum(self.counts)
 
     def sum(self, part: Tensor) -> Tensor:
+        """The sum over ranks of ``part``, by ``all_reduce``."""
         whole = part.contiguous().clone()
         collective("a sum over ranks", dist.all_reduce, whole, group=self.group)
         return whole
 
     def own(self, whole: Tensor, dim: int = -2) -> Tensor:
+        """The rows of this rank out of those of all ranks."""
         return whole.narrow(dim, self.start, self.counts[self.rank])
 
     def gather(self, part: Tensor, dim: int = -2) -> Tensor:
@@ -130,6 +133,7 @@ class ShardedEmbedding:
         return _shard(frozen(self.module), x, y, self.group)
 
     def total_rows(self, num_rows: int) -> int:
+        """n, the rows of all ranks, when this rank has ``num_rows``."""
         return RankShards(num_rows, self.module.raw_regularization.device, self.group).total(num_rows)
 
     def reduce_gradients(self) -> None:
@@ -160,6 +164,7 @@ class ShardedMulticlass(ConditionedMulticlass):
 
     @property
     def num_data(self) -> int:
+        """n, the rows of all ranks."""
         return sum(self._shards.counts)
 
 

@@ -64,6 +64,7 @@ class FeatureStatistics:
         """The largest k(x_i, x_i) so far."""
 
     def features(self, x: Tensor) -> Tensor:
+        """Z = φ(x), ``(n, p)``; raises if there are too many features."""
         Z = explicit_features(self.embedding.kernel, x)
         if Z is None:
             raise ValueError(f"{type(self.embedding.kernel).__name__} has too many features. Use scale.Nystrom.")
@@ -164,10 +165,12 @@ class FeaturePredictor(LinearPredictor):
 
     @property
     def representation(self) -> Representation:
+        """φ, the explicit features of new points."""
         return Representation(self.embedding.kernel, num_features=len(self._W))
 
     @property
     def coefficients(self) -> Tensor:
+        """W, ``(p, m)``."""
         return self._W
 
     def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -238,6 +241,7 @@ class FeaturePredictor(LinearPredictor):
 
     @property
     def squared_norm(self) -> Tensor:
+        """tr WᵀW, the squared norm of the embedding."""
         # Algorithm 2, line 10
         return self._W.square().sum((-2, -1))
 

@@ -36,10 +36,12 @@ class TextEncoder(ColumnEncoder):
 
     @classmethod
     def accepts(cls, column: NDArray[Any]) -> bool:
+        """True: every column can be read as texts."""
         return True
 
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Objects:
+        """The cells as texts, with ``MISSING`` where a cell is missing."""
         for cell in column if column.dtype.kind == "O" else ():
             if hasattr(cell, "__len__") and not isinstance(cell, str | bytes):
                 kind = type(cell).__name__
@@ -47,6 +49,7 @@ class TextEncoder(ColumnEncoder):
         return np.array([cls.MISSING if is_missing(cell) else str(cell) for cell in column], dtype=object)
 
     def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
+        """Choose the most frequent categories; one category, or in a long column as many as rows, is useless."""
         categories, counts = np.unique(self.values(column, self.name).astype(str), return_counts=True)
         if len(categories) < 2:
             return CONSTANT
@@ -59,10 +62,12 @@ class TextEncoder(ColumnEncoder):
         return None
 
     def outputs(self) -> list[EncodedColumn]:
+        """An indicator of each category and one of the rest, or of the second of two categories."""
         names = self.categories[1:] if self.is_binary else [*self.categories, *["(other)"] * self.has_rest]
         return [self.output(f"{self.name}={category}", "", False) for category in names]
 
     def transform(self, column: NDArray[Any]) -> Floats:
+        """1/√2 in the column of the category; for two categories 0, 1, or ½ if it is unknown."""
         texts = self.values(column, self.name).astype(str)
         places = np.searchsorted(self.categories, texts).clip(max=len(self.categories) - 1)
         is_known = np.asarray(self.categories)[places] == texts
@@ -85,6 +90,7 @@ class NumberEncoder(ColumnEncoder):
 
     @classmethod
     def accepts(cls, column: NDArray[Any]) -> bool:
+        """Whether the cells that are not missing are all numbers, or all durations or times of the day."""
         if column.dtype.kind != "O":
             return column.dtype.kind in "fiubm"
         kind = SPANS if isinstance(_first(column), SPANS) else NUMBERS
@@ -92,6 +98,7 @@ class NumberEncoder(ColumnEncoder):
 
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Floats:
+        """The numbers, or durations in days, with NaN where a cell is missing."""
         try:
             if column.dtype.kind == "m":
                 values = np.where(np.isnat(column), np.nan, column / DAY).astype(float)
@@ -109,6 +116,7 @@ class NumberEncoder(ColumnEncoder):
         return values
 
     def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
+        """Store the median and the range; an empty column is useless, and a constant one without missing cells."""
         values = self.values(column, self.name)
         missing = np.isnan(values)
         if missing.all():
@@ -123,10 +131,12 @@ class NumberEncoder(ColumnEncoder):
         return None if self.varies or self.may_be_missing else CONSTANT
 
     def outputs(self) -> list[EncodedColumn]:
+        """The value if it varies, and an indicator of missing cells if there were any."""
         value = [self.output(self.name, "", self.is_quantity)] * self.varies
         return value + [self.output(f"{self.name} is missing", "missing", False)] * self.may_be_missing
 
     def transform(self, column: NDArray[Any]) -> Floats:
+        """The value, with two values scaled to 0 and 1, and 1 in a second column where it is missing."""
         values = self.values(column, self.name)
         missing = np.isnan(values)
         value = [(np.where(missing, self.median, values) - self.low) / self.range] * self.varies
@@ -141,12 +151,14 @@ class DateEncoder(ColumnEncoder):
 
     @classmethod
     def accepts(cls, column: NDArray[Any]) -> bool:
+        """Whether the cells that are not missing are all dates."""
         if column.dtype.kind != "O":
             return column.dtype.kind == "M"
         return _is_date(_first(column)) and all(is_missing(cell) or _is_date(cell) for cell in column)
 
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Floats:
+        """Days since 1970, with NaN where a cell is missing."""
         if column.dtype.kind == "O":
             column = np.array([_in_utc(cell) for cell in column], dtype=object)
         try:
@@ -156,6 +168,7 @@ class DateEncoder(ColumnEncoder):
         return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / 86400.0)
 
     def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
+        """Store the median; an empty column is useless, and a constant one without missing cells."""
         days = self.values(column, self.name)
         if np.isnan(days).all():
             return EMPTY
@@ -163,10 +176,12 @@ class DateEncoder(ColumnEncoder):
         return None if self.may_be_missing or np.ptp(days) > 0 else CONSTANT
 
     def outputs(self) -> list[EncodedColumn]:
+        """The days, sine and cosine of year and week, and an indicator of missing cells if there were any."""
         value = [self.output(self.name + part, part, not part) for part in self.PARTS]
         return value + [self.output(f"{self.name} is missing", "missing", False)] * self.may_be_missing
 
     def transform(self, column: NDArray[Any]) -> Floats:
+        """Days, and half the sine and cosine of the positions in the year and the week."""
         days = self.values(column, self.name)
         missing = np.isnan(days)
         days = np.where(missing, self.median, days)

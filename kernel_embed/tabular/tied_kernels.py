@@ -65,6 +65,7 @@ class TiedLengthscales(Kernel):
 
     @column_lengthscale.setter
     def column_lengthscale(self, value: float | Tensor) -> None:
+        """Set ℓ of each column, from a number or a tensor that broadcasts to ``(*batch, 1, G)``."""
         value = torch.as_tensor(value, dtype=self.raw_lengthscale.dtype, device=self.raw_lengthscale.device)
         value = value.expand(broadcast_shapes(value.shape, self.raw_lengthscale.shape))
         self.initialize(raw_lengthscale=self.raw_lengthscale_constraint.inverse_transform(value))
@@ -76,6 +77,7 @@ class TiedLengthscales(Kernel):
 
     @lengthscale.setter
     def lengthscale(self, value: float | Tensor) -> None:
+        """Set ℓ of each table column, not of each input: the same as setting :attr:`column_lengthscale`."""
         self.column_lengthscale = value
 
 
