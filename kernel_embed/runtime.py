@@ -146,7 +146,7 @@ def warn_numerical(message: str, stacklevel: int = 2) -> None:
 
 @contextlib.contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Collect numerical warnings instead of showing them: a search visits points that it leaves again."""
+    """Collect numerical warnings instead of showing them: a search also tries points that it does not keep."""
     messages: list[str] = []
     token = _COLLECTED.set(messages)
     try:

@@ -29,7 +29,9 @@ FUNCTION = "Functions of your own, and those inside others, cannot be saved: giv
 
 
 class Encoder:
-    """Turns values into nodes; ``arrays`` holds the arrays that nodes name, ``kinds`` the classes of objects.
+    """Turns values into nodes of JSON, and collects in ``arrays`` the arrays that nodes refer to by name.
+
+    ``kinds`` has the classes of all objects that were encoded.
 
     Example:
         >>> encoder = Encoder()

@@ -133,7 +133,7 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None
 def check_penalty(penalty: float) -> None:
     """Raise unless ``penalty`` is large enough for the offsets to be determined."""
     if not SMALLEST_PENALTY <= check_number("penalty", penalty) < math.inf:
-        raise ValueError(f"Expected a positive, finite penalty, got {penalty}. Give at least {SMALLEST_PENALTY:g}.")
+        raise ValueError(f"Expected a positive, finite penalty, got {penalty}. Give {SMALLEST_PENALTY:g} or more.")
 
 
 def as_array(values: Tensor | NDArray[np.float64]) -> NDArray[np.float64]:

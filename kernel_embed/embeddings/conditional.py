@@ -78,7 +78,7 @@ class KernelEmbedding(Module):
         """Raise unless the batch shape is empty."""
         if len(self.batch_shape) > 0:
             batch = tuple(self.batch_shape)
-            raise ValueError(f"Expected an embedding without batch shape, got batch shape {batch}. Take one kernel.")
+            raise ValueError(f"Expected an embedding without batch shape, got {batch}. Give its kernel no batch_shape.")
 
     def checked_sample(self, x: Tensor) -> Tensor:
         """A sample ``x`` ``(n, d)``, in the dtype of the kernel's parameters if that is wider."""

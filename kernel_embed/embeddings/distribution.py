@@ -154,7 +154,7 @@ class Distribution:
         return y
 
     def _places(self, values: float | Tensor, name: str) -> Tensor:
-        """Numbers of the user as a tensor like the support."""
+        """Numbers given by the user as a tensor with dtype and device of the support."""
         if isinstance(values, Tensor):
             check_tensor(values, name)
             return values.to(self.support)

@@ -223,7 +223,7 @@ class MulticlassPredictor(ConditionalPredictor):
 
     @property
     def num_classes(self) -> int:
-        """m."""
+        """m, the number of classes."""
         return self.embedding.num_classes
 
     def decision_probabilities(self, x: Tensor) -> Tensor:

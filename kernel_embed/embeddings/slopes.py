@@ -134,7 +134,7 @@ class _RadialSlope(torch.autograd.Function):
                 gradient1[..., rows, :] = sums[..., -1:] * zb - sums[..., :-1]
                 back = back[..., -1:] * z - back[..., :-1]
             gradient += back - beside
-        # the z that stand beside φ' in v
+        # the derivative of the factor z_i − z_j in v with respect to z_i
         gradient1 += weights * h
         return gradient1, gradient, None, None, None
 

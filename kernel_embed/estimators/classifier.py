@@ -199,7 +199,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
 
     @property
     def bound_(self) -> Bound | None:
-        """The bound of Theorem 4 of the decision probabilities of one kernel, as published; of a pool ``None``."""
+        """The bound of Theorem 4, as published, for one kernel; ``None`` for a pool of kernels or soft labels."""
         return self._bound("paper")
 
     @property

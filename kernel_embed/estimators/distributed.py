@@ -72,11 +72,11 @@ def _read_everywhere(
         targets = read_labels(X, y, sample_weight)
     except (ValueError, TypeError) as error:
         problem = error
-    refused = {rank: text for rank, text in enumerate(_gathered(problem and str(problem))) if text is not None}
+    invalid = {rank: text for rank, text in enumerate(_gathered(problem and str(problem))) if text is not None}
     if problem is not None:
         raise problem
-    if refused:
-        raise ValueError(f"The data of some ranks are invalid: {refused}. Correct those rows.")
+    if invalid:
+        raise ValueError(f"The data of some ranks are invalid: {invalid}. Correct those rows.")
     return X, targets
 
 

@@ -30,7 +30,7 @@ from ..validation import check_count
 from .conditioning import Table
 from .pooled import PooledPredictor, refitted
 
-NUM_FOLDS = 5  # if the model does not bring parts of its own
+NUM_FOLDS = 5  # for a model that was learned on all rows at once
 TRAINING_ROWS = 1000  # rows from which coefficients are computed, at most
 CELLS, FEWEST_ROWS = 200_000, 100
 """Rows times columns, at most, but no fewer than this many rows: many columns take fewer rows."""
@@ -99,7 +99,7 @@ class FeatureImportances:
 
 
 class ImportanceMixin(TakesTables, abc.ABC):
-    """Feature importances of an estimator that says how its rows are predicted without them."""
+    """Feature importances of an estimator, from predictions of its training rows by models without them."""
 
     encoder_: TableEncoder | None
     n_features_in_: int

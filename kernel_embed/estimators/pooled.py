@@ -42,7 +42,7 @@ class Member:
         return self.calibrated(F[0] if len(F) == 1 else torch.stack(F).mean(0))
 
     def calibrated(self, F: Tensor) -> Tensor:
-        """log p from decision probabilities or logits."""
+        """log p(x) ``(t, m)`` from decision probabilities, which are calibrated, or from logits, by softmax."""
         return F.log_softmax(dim=-1) if self.calibration is None else self.calibration.log_probabilities(F)
 
 
@@ -72,7 +72,7 @@ class PooledPredictor(MulticlassPredictor):
 
     @property
     def num_classes(self) -> int:
-        """m."""
+        """m, the number of classes."""
         return len(self.pool.offset)
 
     @property

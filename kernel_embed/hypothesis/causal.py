@@ -80,7 +80,7 @@ def register_causal_test(
 
 
 class ColumnTests:
-    """p-values of two columns of ``data`` (``(n, d)``) given others; each regression is computed once.
+    """Tests whether two columns of ``data`` ``(n, d)`` are independent given others; each regression is computed once.
 
     The other arguments are those of :func:`register_causal_test`.
     """

@@ -137,8 +137,8 @@ class SamplesTestResult(KernelTestResult):
 
         Args:
             points: where to evaluate the witness, ``(t, d)``; by default at most 2,000 points of both samples.
-            level: 1 − α of the band.
-            num_permutations: B.
+            level: the probability 1 − α with which the band holds at all points at once.
+            num_permutations: B, the random relabelings from which the band is computed.
             seed: of the permutations and of the choice of points.
 
         Raises:

@@ -223,7 +223,7 @@ class LinearTimeTwoSampleTest:
         seed: int | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(kernel, Kernel | HasKernelDraws):
-            raise TypeError(f"kernel must be one gpytorch.kernels.Kernel or a posterior, not {kernel!r}.")
+            raise TypeError(f"kernel must be one gpytorch.kernels.Kernel or a posterior, not {kernel!r:.40}.")
         self.kernel = copy.deepcopy(unbatched_kernels(kernel)[0]).double().requires_grad_(False)
         self.kernel_choice, self.num_pairs = kernel_choice, 0
         check_count("num_permutations", num_permutations)

@@ -165,9 +165,10 @@ def _grams(a: Tensor, b: Tensor) -> Tensor:
 
 
 def block_size(n: int, p: int, freedom: float) -> int:
-    """The smallest number of rows in a block, after regressions on z with these degrees of freedom.
+    """The smallest number of rows in a block of :func:`local_permutations`, for n rows and p columns of z.
 
-    The remainder of a regression with few degrees of freedom varies slowly with z, so that larger blocks preserve it.
+    ``freedom`` has the degrees of freedom of the regression on z. What a regression with few of them leaves unexplained
+    varies slowly with z, so that permutations inside larger blocks preserve it.
     """
     return min(max(int(n / (4.0 * p * freedom)), BLOCK), LARGEST)
 

@@ -132,7 +132,7 @@ def statistics(
     x: ConditionalFeatures, y: ConditionalFeatures, z: ConditioningSet, used: tuple[Statistic, ...],
     num_permutations: int, generator: torch.Generator,
 ) -> Tensor:  # fmt: skip
-    """T ``(J, 1 + B)``, the observed pairing first."""
+    """T ``(J, 1 + B)``: J statistics for the data as observed, then for B permutations of the rows of y."""
     n, p = z.points.shape
     size = block_size(n, p, min(x.freedom, y.freedom))
     moved = local_permutations(z.points, num_permutations, generator, size)

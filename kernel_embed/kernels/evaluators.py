@@ -158,7 +158,7 @@ class RadialEvaluator:
 
 
 class AutogradEvaluator:
-    """Any kernel: the graph of the kernel alone, from its raw parameters as they are to K and α²."""
+    """Any kernel: autograd differentiates K and α² with respect to the current raw parameters of the kernel."""
 
     on_log_scale = False
 

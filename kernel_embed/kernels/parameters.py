@@ -168,7 +168,7 @@ class Initialization:
 
 
 def _complete_base(kernel: Kernel, x: Tensor) -> None:
-    """Complete κ on φ(x), with φ in evaluation mode, so that batch normalization learns nothing from it."""
+    """Complete κ on φ(x), with φ in evaluation mode, so that batch normalization keeps its running statistics."""
     with evaluation_mode(kernel.feature_map):
         z = kernel.features(x)
     initialize_from_data(kernel.base_kernel, z)

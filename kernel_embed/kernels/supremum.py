@@ -2,7 +2,7 @@ r"""The bound of a kernel on its diagonal, :math:`\alpha(\theta)^2 = \sup_x k_\t
 
 It is known in closed form for kernels with a registered rule or profile, for classes that declare themselves
 stationary, and for their scaled, summed and multiplied forms. For every other kernel it is the largest k(x_i, x_i) of
-the batch, a number of the user, which is checked on every batch, or a function of
+the batch, a number given by the user, which is checked on every batch, or a function of
 :mod:`kernel_embed.kernels.diagonal_bounds`.
 """
 
@@ -160,7 +160,7 @@ class _Supremum(Algebra[Tensor]):
         value = None if rule is None else rule(kernel, node.select_inputs(self.x))
         if value is None or bool(((value >= 0) & (value < math.inf)).all()):
             return value
-        # Learning turns back from hyperparameters that are not finite by itself.
+        # Optimizers reject hyperparameters that are not finite, so these raise nothing here.
         if bool((value < 0).any()) or all(bool(p.isfinite().all()) for p in kernel.parameters()):
             name, got = type(kernel).__name__, value.detach().flatten().tolist()
             raise ValueError(f"The registered supremum of {name} must be finite and not negative, but it is {got}.")

@@ -100,7 +100,7 @@ class _Descent:
 
         limit, tolerance = self.settings.max_evaluations, self.settings.tolerance
         options = {"maxfun": limit, "maxiter": limit, "ftol": 1e-2 * tolerance, "gtol": tolerance}
-        # Without the default bounds as long as they are not reached: scipy takes other steps inside bounds, too.
+        # The default bounds are added once they are reached: bounds change the steps of scipy even inside them.
         bounds = self.problem.constraint_bounds
         while True:
             try:

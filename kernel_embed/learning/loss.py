@@ -143,7 +143,7 @@ class ProcessGroup(Protocol):
         """Make the gradients of the parameters those of all rows."""
 
     def from_leader(self, value: T) -> T:
-        """``value`` as the leader has it."""
+        """The ``value`` of the leader, on every process."""
 
 
 class LocalProcess:

@@ -119,7 +119,7 @@ def is_theta(value: Tensor, vector: ParameterVector, name: str) -> bool:
 
 
 def parameter_priors(vector: ParameterVector) -> LogPriors | None:
-    """log p(θ) of all registered priors; ``None`` if one has no rule, or is a density of something else than θ."""
+    """log p(θ) of all registered priors; ``None`` if one has no closed form here, or is not a density of θ itself."""
     parts: dict[str, LogPriors] = {}
     for _, owner, prior, closure, _ in vector.module.named_priors():
         value = closure(owner)

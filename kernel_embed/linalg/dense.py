@@ -1,6 +1,6 @@
 r"""The system :math:`A = K + \eta W^{-1}` through the Cholesky factor of A: exact, in O(n³), and differentiable.
 
-Fast backward passes use factors and inverses that autograd knows nothing about. With ``create_graph=True`` the backward
+Fast backward passes use factors and inverses outside of the graph of autograd. With ``create_graph=True`` the backward
 pass therefore differentiates the same formulas in plain torch operations (:class:`_Differentiable`).
 """
 

@@ -100,7 +100,7 @@ class Factorization:
         return parts
 
     def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
-        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, ``(*batch, n)`` each; or the blocks of both."""
+        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, ``(*batch, n)`` each; for groups, the blocks of both."""
         forms, parts = self.quantities(("forms", "inverse"), None, units, form)
         return forms, parts
 

@@ -65,7 +65,7 @@ class QuadraticForm(abc.ABC):
 
 
 class DenseForm(QuadraticForm):
-    """L as it is, ``(n, n)``."""
+    """L stored as a matrix, ``(n, n)``."""
 
     def __init__(self, L: Tensor) -> None:
         self.L = L
@@ -121,7 +121,7 @@ class DistanceForm(QuadraticForm):
 
 
 def mirrored_(upper: Tensor) -> Tensor:
-    """The symmetric matrix whose upper triangle is given, in its place."""
+    """The symmetric matrix with this upper triangle; its lower triangle is overwritten."""
     for block in blocks_of(upper.shape[-1]):
         upper[..., block.stop :, block] = upper[..., block, block.stop :].mT
     return upper

@@ -61,7 +61,7 @@ class Cotangents:
 
 
 class Units:
-    """What is left out at a time: groups of rows by ``labels``, or each row, of which only ``shares`` ρ in (0, 1]."""
+    """What is left out at a time: a group of rows with one label, or the share ρ in (0, 1] of the weight of one row."""
 
     def __init__(self, labels: Tensor | None = None, shares: Tensor | None = None) -> None:
         self.shares = shares

@@ -71,7 +71,7 @@ class LinearSystem(abc.ABC):
         return self.regress(Y)[0]
 
     def regress_left_out(self, Y: Tensor, units: Units | None = None) -> tuple[Tensor, Tensor, Blocks]:
-        """V = A⁻¹Y, P = KV, and diag A⁻¹ or its blocks, for leave-one-out values."""
+        """V = A⁻¹Y, P = KV, and for leave-one-out values diag A⁻¹, or its blocks [A⁻¹]_GG for groups."""
         V, P = self.regress(Y)
         return V, P, self.inverse_parts(units)
 
@@ -86,7 +86,7 @@ class LinearSystem(abc.ABC):
         return diagonal
 
     def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
-        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, ``(*batch, n)`` each; or the blocks of both."""
+        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, ``(*batch, n)`` each; for groups, the blocks of both."""
         raise self._unavailable("the forms of the inverse, which leave-one-out scores need")
 
     def log_determinant(self) -> Tensor:

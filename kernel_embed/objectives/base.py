@@ -163,7 +163,7 @@ class Objective(abc.ABC, Generic[B_contra]):
         yield 1.0, self
 
     def __repr__(self) -> str:
-        # The settings in force, by which a checkpoint knows its objective.
+        # The settings identify the objective of a checkpoint.
         shown = (_shown(name, getattr(self, name)) for name in self._settings)
         return f"{type(self).__name__}({', '.join(filter(None, shown))})"
 

@@ -156,7 +156,7 @@ class RiskBound(ClassObjective):
         self.candidates = check_count("candidates", candidates)
 
     def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
-        """q of the module docstring."""
+        """q = (1/n) Σ L_ε(y_i, f(x_i)) + 2e r_j/√n + √(log(J(j + 1)(j + 2)/β)/2n) with ε = 1/e."""
         require_classes(self, attached)
         n, beta = attached.total_weight, (1.0 - self.confidence) / self.candidates
         r, multiplier = rademacher_complexity(attached), RademacherComplexity("2e/sqrt(n)").multiplier(n)

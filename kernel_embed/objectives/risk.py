@@ -43,7 +43,7 @@ class ClassObjective(Objective[ConditionedMulticlass]):
         return super().evaluate(attached)
 
     def is_direct(self, embedding: Any) -> bool:
-        """For classes, where ``inputs`` are listed."""
+        """True for class labels, if ``inputs`` are listed."""
         return bool(self.inputs) and isinstance(embedding, MulticlassEmbedding)
 
 
@@ -178,7 +178,7 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
         return self.differentiable(attached, (squared_norm(attached), attached.sup_diagonal.value.to(attached.x)))
 
     def is_direct(self, embedding: Any) -> bool:
-        """If the norm is that of the one-hot targets, tr VᵀKV."""
+        """True if the norm is tr VᵀKV, without a target kernel."""
         return isinstance(embedding, MulticlassEmbedding) or embedding.target_kernel is None
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:

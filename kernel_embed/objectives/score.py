@@ -66,7 +66,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         return attached.weighted_mean(leave_one_out_scores(attached, self.target_kernel, self.centered))
 
     def is_direct(self, embedding: Any) -> bool:
-        """For the CRPS, whose Gram matrix is never formed."""
+        """True for the CRPS, whose Gram matrix L is never formed."""
         plain = type(embedding) is ConditionalEmbedding and embedding.target_kernel is None
         return plain and self.target_kernel is None and self.centered is not False
 

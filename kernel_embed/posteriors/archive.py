@@ -114,13 +114,13 @@ def load_posterior(
         raise ValueError(f"{path} was sampled under {settings['objective']}. Give the objective it had.")
     classes = getattr(embedding, "num_classes", None)
     if settings["num_classes"] != classes:
-        raise ValueError(f"{path} has num_classes={settings['num_classes']}, the embedding {classes}. Build it so.")
+        raise ValueError(f"{path} has num_classes={settings['num_classes']}, the embedding {classes}. Make them equal.")
     exponents = settings["temperature"], settings["power"]
     potential = Potential(embedding, objective, content["x"], content.get("y"), *exponents)
     if _shapes(potential) != settings["shapes"] or content["u"].shape[-1] != potential.dimension:
         raise ValueError(
             f"{path} has the parameters {settings['shapes']} and draws {tuple(content['u'].shape)}, the embedding has "
-            f"{_shapes(potential)}. Build it as it was sampled."
+            f"{_shapes(potential)}. Build the embedding in the same way as for sampling."
         )
     try:
         potential.embedding.load_state_dict(content["state"])

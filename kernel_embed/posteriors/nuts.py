@@ -1,4 +1,4 @@
-"""The No-U-Turn sampler: Pyro's adaptation, our trajectories; chains in turn or in processes, resumed from files."""
+"""The No-U-Turn sampler: adaptation by Pyro, trajectories in NumPy; chains run in turn or in processes, and resume."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior):
 
     @property
     def num_classes(self) -> int:
-        """m."""
+        """m, the number of classes."""
         return int(self.potential.embedding.num_classes)
 
     def probabilities_of_draws(self, x: Tensor, calibrated: bool = False) -> Tensor:

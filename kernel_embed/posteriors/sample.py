@@ -139,9 +139,8 @@ def sample_posterior(
         initial: starting points: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
         progress: show a progress bar; by default on a terminal or in a notebook.
-        checkpoint: path of files, ``checkpoint.0`` and so on, that chains are written to while they run. The same call
-            resumes them and gives the same draws as a run without interruption; a larger ``num_samples`` extends the
-            chains. Needs a seed and :class:`~kernel_embed.NUTS`.
+        checkpoint: chains are written to the files ``checkpoint.0``, ``checkpoint.1``, … The same call resumes a run
+            with the same draws; a larger ``num_samples`` extends it. Needs a seed and :class:`~kernel_embed.NUTS`.
 
     Returns:
         A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the methods of ``embedding.condition(x, y)``.
@@ -290,7 +289,7 @@ def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
         share = float((~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))).double().mean())
         prior = f"{describe(site.prior)} on {site.name}"
         if share > 1.0 - MAX_OUTSIDE:
-            raise ValueError(f"All draws from the prior {prior} lie outside its constraint {constraint}. Change one.")
+            raise ValueError(f"All draws from {prior} lie outside its constraint {constraint}. Change one of them.")
         if share > MAX_OUTSIDE:
             warnings.warn(
                 f"The prior {prior} has {100 * share:.0f} % of its mass outside the constraint {constraint}, and is "

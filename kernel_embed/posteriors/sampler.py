@@ -114,7 +114,8 @@ class Sampler(abc.ABC):
 def run_in_processes(make: Callable[..., Any], plan: Plan, potential: Potential) -> tuple[Chains, bool]:
     """Each chain ``make(potential, number)`` in a process with one thread, and whether Ctrl-C ended them.
 
-    Ctrl-C keeps the draws that the processes have written; each ends in four numbers, the last of which is finite.
+    Ctrl-C keeps the draws that the processes have written. A row of their files has a draw and four numbers about it,
+    and is complete if the last of them is finite.
     """
     from joblib.externals.loky import ProcessPoolExecutor
 

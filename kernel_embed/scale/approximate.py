@@ -70,7 +70,7 @@ class RandomFeatures:
     seed: int = 0
 
     def kernel(self, kernel: Kernel, x: Tensor) -> Kernel:
-        """``kernel`` with p random features in place of each stationary part, for inputs with as many columns as ``x``."""
+        """``kernel`` with p random features for each stationary part, on inputs with the columns of ``x``."""
         return random_feature_kernel(kernel, x.shape[-1], self.num_features, self.seed)
 
 

@@ -54,7 +54,7 @@ def _check_equal_widths(equal: bool) -> None:
 
 
 class RankShards(Shards):
-    """The rows of this rank, and collectives for those of the others; ``num_rows`` is −1 where they were rejected."""
+    """The rows of this rank and of the others, through collectives; ``num_rows`` is −1 if the rows here are invalid."""
 
     def __init__(self, num_rows: int, device: torch.device, group: Group = None) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)

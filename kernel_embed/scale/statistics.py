@@ -72,7 +72,7 @@ class FeatureStatistics:
 
     @torch.no_grad()
     def update(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> FeatureStatistics:
-        """Add rows ``x`` ``(n, d)`` with targets ``y``, each ``weights`` times; gone through in blocks."""
+        """Add rows ``x`` ``(n, d)`` with targets ``y``, each counted ``weights`` times, a block at a time."""
         x, y, weights = self.embedding.checked(x, y, weights)
         start = 0
         try:
@@ -145,7 +145,7 @@ def _block_rows(num_features: int) -> int:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """``total`` + leftᵀright in its place, where dtypes agree without a matrix between."""
+    """Add leftᵀright to ``total`` in place; if the dtypes agree, the product is not formed separately."""
     if left.dtype == total.dtype:
         total.addmm_(left.mT, right)
     else:

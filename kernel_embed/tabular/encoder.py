@@ -180,7 +180,7 @@ def plain_matrix(X: Any) -> Floats | None:
 
 
 def encode_table(encoder: TableEncoder | None, X: Any) -> Floats:
-    """``X`` as the ``encoder`` has it; without one, its numbers as they are."""
+    """``X`` encoded by ``encoder``; without one, its numbers unchanged."""
     matrix = plain_matrix(X) if encoder is None else encoder.transform(X)
     if matrix is None:
         raise ValueError("X must be a matrix of numbers without missing values, as in training. Impute them first.")

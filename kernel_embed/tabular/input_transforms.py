@@ -94,7 +94,7 @@ class Standard(ColumnTransform):
         super().__init__(numbers, center=center, scale=torch.where(spread > 0, spread, torch.ones_like(spread)))
 
     def transformed(self, x: Tensor) -> Tensor:
-        """w(x)."""
+        """w(x), the transformed rows."""
         return torch.where(self.numbers, (x - self.center) / self.scale, x)
 
 

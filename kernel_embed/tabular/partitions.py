@@ -112,7 +112,7 @@ class Partitions(torch.nn.Module):
 
     @property
     def num_cells(self) -> int:
-        """p."""
+        """p, the number of leaves of all trees."""
         return int(self.cells.max()) + 1
 
     def splits(self, num_columns: int) -> Tensor:

@@ -105,7 +105,7 @@ class OptimizerContract(abc.ABC):
 
     @abc.abstractmethod
     def make_optimizer(self) -> Optimizer:
-        """The optimizer."""
+        """The optimizer to test."""
 
     def _fit(self, seed: int = 0) -> tuple[FitResult, MulticlassEmbedding]:
         x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)

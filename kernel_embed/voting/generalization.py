@@ -109,7 +109,7 @@ def margin_bound(
     if check_count("p", p) < 2:
         raise ValueError(f"Both theorems assume at least two kernels; got p = {p}.")
     if not 1e-100 < check_number("rho", rho) < 1e100:
-        raise ValueError(f"The margin rho must be positive, between 1e-100 and 1e100; got {rho}. None stands for 1/A.")
+        raise ValueError(f"The margin rho must be between 1e-100 and 1e100, got {rho}. Give a positive margin.")
     if theorem == 2 and not 1.0 < check_number("K", K) < math.inf:
         raise ValueError(f"Theorem 2 needs K > 1, for example K=2; got {K}.")
     margins = check_array(margins, "margins", 1)

@@ -125,7 +125,7 @@ class Program:
         return True
 
     def drop_points(self, margins: Array, u: Array) -> None:
-        """Remove the columns of points beyond their margin if that halves the program."""
+        """Remove the columns of points with a margin above 2 if that halves the linear program."""
         needed = _needed(margins, u) | self._restored
         if 2 * needed[self.active].sum() > len(self.active):
             return

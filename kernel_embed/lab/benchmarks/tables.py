@@ -112,7 +112,7 @@ def _measure(name: str, learner: str, n: int, data: pathlib.Path | None) -> Reco
 
 
 def _alone(*arguments: object) -> Call:
-    """:func:`_measure` in a process of its own, whose memory is measured."""
+    """:func:`_measure` in a new process, so that its peak memory can be measured."""
 
     def call() -> Record:
         with get_context("spawn").Pool(1) as pool:

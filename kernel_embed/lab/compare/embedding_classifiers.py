@@ -207,14 +207,14 @@ class PosteriorAverageClassifier(MostProbable):
         start = MulticlassEmbeddingClassifier(self.kernel, objective, progress=False).fit(X, y)
         self.classes_ = start.classes_
         learned = start.embedding_.regularization.detach().clone()
-        # λ has no prior of its own. The default one is around the value it has: that before learning, not after.
+        # λ has no registered prior. The default prior is centered at its current value: use that before learning.
         start.embedding_.regularization = start.regularization
         sampler = NUTS(max_tree_depth=self.max_tree_depth, parallel=False)
         settings: Settings = {"num_samples": self.num_samples, "warmup_steps": self.warmup_steps, "num_chains": 1}
         settings |= {"seed": 0, "initial": {"regularization": learned}, "sampler": sampler, "progress": False}
         data = tensor(X), torch.tensor(np.searchsorted(start.classes_, np.asarray(y)))
         if self.powers:
-            # The point estimate has no prior on λ. One that sharpens with the rest would move the mode away from it.
+            # The point estimate has no prior on λ. A prior that the power sharpens would move the mode away from it.
             flat = LogNormalPrior(math.log(start.regularization), FLAT)
             start.embedding_.register_prior("regularization_prior", flat, "regularization")
             choice = choose_power(start.embedding_, objective, *data, powers=self.powers, **settings)

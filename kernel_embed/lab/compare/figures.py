@@ -38,7 +38,7 @@ LONGEST_NAME = 16
 
 
 def plain(text: str) -> str:
-    """A text of the user for matplotlib, which takes what is between two dollar signs for a formula."""
+    """``text`` with escaped dollar signs, because matplotlib reads what is between two of them as a formula."""
     return text.replace("$", r"\$")
 
 
@@ -142,7 +142,7 @@ class Plane(NamedTuple):
 
 
 def _plane(table: UserTable) -> Plane | None:
-    """Two numeric features without gaps as they are, others on their two principal axes; ``None`` for one feature."""
+    """Two numeric columns without missing cells, or two principal components of others; ``None`` for one column."""
     x, y, part = _some_rows(table)
     if x.shape[1] < 2:
         return None

@@ -63,7 +63,7 @@ class Structure(Enum):
 class Learner:
     """A way to learn: the code of its constructor, and how a table is prepared for it, a name in :data:`ENCODINGS`.
 
-    It runs by ``default``, or with ``--quick``, if ``package``, which our requirements do not have, is installed.
+    It runs by ``default``, or with ``--quick``. If it needs an optional ``package``, that must be installed.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Learner:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the package that it needs is here."""
+        """Whether the package that it needs is installed."""
         return not self.package or importlib.util.find_spec(self.package) is not None
 
     def make(self) -> Any:

@@ -59,7 +59,7 @@ def confusion(result: ComparisonResult, method: str | None) -> Content:
     task="classification",
 )
 def reliability(result: ComparisonResult, method: str | None) -> Content:
-    """Stated probabilities beside the shares that turn out right."""
+    """Predicted probabilities against observed frequencies: a reliability diagram."""
     for row in result.finished_rows:
         arrays = result.held_out(row.method)
         if arrays:

@@ -179,8 +179,8 @@ class Recommendation(NamedTuple):
 def recommend(rows: Sequence[Row], task: Task = CLASSIFICATION) -> Recommendation:
     """Apply :func:`rule` to rows as :func:`kernel_embed.lab.compare.ranking.rows_of` returns them, the best first.
 
-    Learners that missed folds are not considered. One that the budget cut to a part of the rows can win, because its
-    figures are those that it reaches in the time; the recommendation then says who had how many rows.
+    Learners that missed folds are not considered. A learner that the budget limited to a part of the rows
+    can win: its scores are what it reaches in this time. The recommendation then states the rows of each learner.
     """
     done = [row for row in rows if row.finished and row.num_folds == max(r.num_folds for r in rows)]
     if not done:

@@ -130,7 +130,7 @@ def picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
-    """A table that scrolls if it is wider than the page; every cell is escaped. ``classes`` are those of its rows."""
+    """A table that scrolls if it is wider than the page. Cells are escaped; ``classes`` are CSS classes of the rows."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     body = ""
     for row, kind in zip(rows, classes or [""] * len(rows), strict=True):

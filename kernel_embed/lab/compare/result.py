@@ -82,7 +82,7 @@ class ComparisonResult:
         )
 
     def folds(self, method: str) -> list[Arrays]:
-        """The arrays of the finished folds of a learner; see :meth:`Comparison.arrays`."""
+        """The predictions of a learner on each finished fold, as :meth:`Comparison.arrays` returns them."""
         return [self.comparison.arrays(record) for record in finished(self.records) if record["method"] == method]
 
     def held_out(self, method: str) -> Arrays:

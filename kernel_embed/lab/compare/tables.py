@@ -136,7 +136,7 @@ def read_user_table(
 def read_directory(
     directory: pathlib.Path, names: Sequence[str] | None, target: str | None, drop: Sequence[str], **options: Any
 ) -> tuple[list[UserTable], list[str]]:
-    """The tables of a directory, all of one task, or those with these ``names``; and a line for each rejected one."""
+    """The tables of a directory, or those with these ``names``, for one task; and why others were left out."""
     paths = {path.stem: path for path in sorted(directory.iterdir()) if path.suffix.lower() in SUFFIXES}
     names = names or list(paths)
     missing = [name for name in names if name not in paths]

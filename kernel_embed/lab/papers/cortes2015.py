@@ -103,7 +103,7 @@ def _cell(family: str, scaling: str, dataset: str, method: str, settings: Settin
         figures = _figures(min(runs, key=lambda result: (round(result.validation_error, 12), result.votes)))
     else:
         figures = _figures(validate(kernels, lams=grid, complexity=method.removeprefix("VKR ")))
-    # The paper's table is that of the polynomials; it says of the Gaussians that they compare.
+    # The paper's table has the polynomials only; of the Gaussians it reports comparable results.
     printed = TABLE_1[dataset][METHODS.index(method)]._asdict() if dataset in TABLE_1 else {}
     figures |= {f"printed_{field}": printed.get(field) for field in Published._fields}
     seconds = round(time.perf_counter() - start, 2)

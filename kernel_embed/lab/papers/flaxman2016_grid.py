@@ -139,7 +139,7 @@ def _summarize_type_two(records: Sequence[Record]) -> str:
 
 
 def error_curves(errors: Errors, panel: Axes) -> None:
-    """Type II error over the ratio, a curve for each test."""
+    """Plot the type II error against the ratio ε of covariance eigenvalues, one curve for each test."""
     for i, (test, values) in enumerate(errors.items()):
         panel.plot(list(values), list(values.values()), marker=marker(i), ms=4, label=test, **line_style(i))
     panel.set(xlabel="ratio ε of covariance eigenvalues", ylabel="type II error", ylim=(-0.05, 1.05))

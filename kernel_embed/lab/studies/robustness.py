@@ -1,7 +1,7 @@
 """Do repeated rows, weights and groups change what is learned? Do quantiles and intervals have their coverage?
 
 *Repeats*: a table carries no more information if every row has weight 2 or occurs twice, and hardly more if rows are
-repeated with small changes. So the NLL of held-out rows should stay what it is for the rows as they are.
+repeated with small changes. So the NLL of held-out rows should be that of learning without repeats.
 
 *Coverage*: the share of targets below a predicted quantile should be its level, and values of the predicted
 distribution function at the targets should be uniform, on tables with numbers, categories, dates and missing cells.
