@@ -125,7 +125,7 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
             whole = old.statistics + reduce_statistics(own)
             values, new = condition_on_sums(whole, validation, ridge)
         else:
-            raise TypeError(f"A {type(old).__name__} has no sums to add over ranks. Fit it with more rows.")
+            raise TypeError(f"Rows cannot be added over ranks to a {type(old).__name__}. Fit again on all rows.")
         members.append((dataclasses.replace(member, predictors=(new,)), values))
     return pooled(classifier._table, predictor.left_out_rows, predictor.left_out_parts, members)
 

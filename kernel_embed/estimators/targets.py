@@ -92,8 +92,8 @@ def read_labels(
     _check_given(y, "labels", "MulticlassEmbeddingClassifier")
     try:
         array = np.asarray(y)
-    except (TypeError, RuntimeError) as error:  # a tensor with a layout of its own
-        raise TypeError(f"y is no array of labels, one for each row, but a {type(y).__name__} ({error}).") from error
+    except (TypeError, RuntimeError) as error:  # a sparse tensor, for example
+        raise TypeError(f"Expected y as labels, one for each row, got {type(y).__name__} ({error}).") from error
     soft = array.ndim == 2 and array.shape[1] > 1
     expected = None if classes is None else np.unique(np.asarray(classes))
     names, Y = _soft(array, expected) if soft else _hard(y, expected)

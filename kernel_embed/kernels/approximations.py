@@ -37,7 +37,7 @@ class NystromFeatures(torch.nn.Module):
         super().__init__()
         check_kernel(kernel)
         if len(batch_shape_of(kernel)) > 0:
-            raise ValueError(f"Expected a kernel without batch shape, got {tuple(kernel.batch_shape)}.")
+            raise ValueError(f"Expected one kernel, got batch shape {tuple(kernel.batch_shape)}. Pass one, kernel[0].")
         points = check_features(points, "points")
         check_memory(points.shape[0], points, 1, "Use fewer inducing points.")
         self.kernel = frozen(kernel).eval()

@@ -87,7 +87,7 @@ def set_positive(module: gpytorch.Module, name: str, value: float | Tensor) -> N
         check_number(name, value)
     value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
     if not bool((torch.isfinite(value) & (value > 0)).all()):
-        raise ValueError(f"Expected a positive, finite {name}, got {value.tolist()}. Give another start.")
+        raise ValueError(f"Expected a positive, finite {name}, got {value.tolist()}. Give 1.0, say.")
     # Draws of a posterior have an additional dimension.
     value = value.expand(broadcast_shapes(value.shape, raw.shape))
     module.initialize(**{f"raw_{name}": getattr(module, f"raw_{name}_constraint").inverse_transform(value)})

@@ -232,7 +232,7 @@ class SmoothedKernel(FollowingKernel):
     def _features(self, x: Tensor) -> Tensor:
         measure = self.measure
         if not isinstance(measure, DiscreteMeasure):
-            raise ValueError(f"Only a DiscreteMeasure has finite features; {measure} has no finite features.")
+            raise ValueError(f"{measure} has no finite features. Pass DiscreteMeasure.from_sample(x).")
         if measure.atoms.shape[-1] != x.shape[-1]:
             raise ValueError(f"Expected x with the {measure.atoms.shape[-1]} columns of the atoms, got {x.shape[-1]}.")
         Phi: Tensor = gram(self.base_kernel, x, measure.atoms.to(x)) * measure.weights.to(x).sqrt()

@@ -111,7 +111,7 @@ def sup_diagonal(
         lowest = diagonal.detach().amin()
         if bool(lowest < 0):
             name = type(kernel).__name__
-            raise ValueError(f"{name} is not positive definite: k(x, x) = {lowest.item():.3g} at some x. Correct it.")
+            raise ValueError(f"{name} is not positive definite: k(x, x) = {lowest.item():.3g} at some x. Change it.")
         return SupDiagonal(diagonal.amax(dim=-1), "maximum over the data")
     if callable(bound):
         source = getattr(bound, "source", "given by a function")
@@ -163,7 +163,9 @@ class _Supremum(Algebra[Tensor]):
         # Optimizers reject hyperparameters that are not finite, so these raise nothing here.
         if bool((value < 0).any()) or all(bool(p.isfinite().all()) for p in kernel.parameters()):
             name, got = type(kernel).__name__, value.detach().flatten().tolist()
-            raise ValueError(f"The registered supremum of {name} must be finite and not negative, but it is {got}.")
+            raise ValueError(
+                f"The registered supremum of {name} must be finite and not negative, but it is {got}. Register another."
+            )
         return value
 
     def scale(self, node: Node, part: Tensor) -> Tensor:

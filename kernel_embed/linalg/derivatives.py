@@ -64,6 +64,6 @@ class _WithGradient(torch.autograd.Function):
         at, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():
             if ctx.formula is None:
-                raise NotImplementedError("This density has first derivatives only.")
+                raise NotImplementedError("This density has no second derivatives. Use its gradient only.")
             return *through(ctx.formula, (at,), (g,)), None, None, None
         return g * gradient, None, None, None

@@ -256,5 +256,5 @@ def _target_kernel(attached: ConditionedEmbedding, kernel: Kernel | None) -> Ker
     """The target kernel given, or that of the embedding."""
     kernel = attached.embedding.target_kernel if kernel is None else kernel
     if kernel is None:
-        raise ValueError("The score needs a bounded target kernel. Pass target_kernel=RBFKernel(), here or before.")
+        raise ValueError("The score needs a bounded target kernel. Pass one, such as target_kernel=RBFKernel().")
     return kernel

@@ -104,7 +104,7 @@ def leave_one_out_scores(
     diagonals = [c] if isinstance(c, Tensor) else [block.diagonal(dim1=-2, dim2=-1) for block in c]
     if any(bool((part.detach().square() == 0.0).any()) for part in diagonals):
         ridge = float(attached.system.ridge.detach().max())
-        raise NanError(f"The ridge nλ = {ridge:.3g} is so large that the square of its inverse vanishes. Lower it.")
+        raise NanError(f"The ridge nλ = {ridge:.3g} is so large that the square of its inverse is 0. Lower λ.")
     return (attached.units or Units()).norms(q, c, attached.system.noise)
 
 

@@ -260,7 +260,7 @@ class Potential:
                 raw.copy_(value if constraint is None else constraint.inverse_transform(value))
         u = self.vector.get()
         if not np.isfinite(u).all():
-            raise ValueError("The starting values are not inside the constraints of their parameters.")
+            raise ValueError("The starting values are not inside the constraints of their parameters. Change initial.")
         return u
 
     def _write(self, u: Vector) -> None:

@@ -83,7 +83,7 @@ class PriorSite:
     def set(self, value: Tensor) -> None:
         """Write v into the module; ``ValueError`` if no parameter has that value."""
         if self.setter is None:
-            raise ValueError(f"The prior on {self.name} was registered without a setting_closure.")
+            raise ValueError(f"The prior on {self.name} has no setting_closure. Pass one to register_prior.")
         try:
             with torch.no_grad():
                 self.setter(self.module, value)

@@ -50,7 +50,7 @@ def check_process_group() -> None:
 
 def _check_equal_widths(equal: bool) -> None:
     if not equal:
-        raise ValueError("Expected as many features on every rank. Give every rank the same columns.")
+        raise ValueError("Expected the same number of features on every rank. Give every rank the same columns.")
 
 
 class RankShards(Shards):
@@ -61,9 +61,9 @@ class RankShards(Shards):
         counts = torch.zeros(self.size, dtype=torch.int64, device=device)
         counts[self.rank] = num_rows
         self.counts: list[int] = self.sum(counts).tolist()
-        refused = [rank for rank, count in enumerate(self.counts) if count <= 0]
-        if refused and num_rows > 0:
-            raise ValueError(f"There are no rows, or invalid rows, on {refused}. See the error message of that rank.")
+        invalid = [rank for rank, count in enumerate(self.counts) if count <= 0]
+        if invalid and num_rows > 0:
+            raise ValueError(f"There are no rows, or invalid rows, on ranks {invalid}. See their error messages.")
         self.start = sum(self.counts[: self.rank])
 
     def total(self, num_rows: int) -> int:
@@ -215,7 +215,7 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
         collective("reducing statistics", dist.all_reduce, tensor, dist.ReduceOp.MAX, group=group)
     if float(span[0]) != -float(span[1]):
         raise ValueError(
-            "Expected the same kernel on every rank, got other parameters. Share them by ShardedEmbedding(embedding)."
+            "Expected the same kernel on every rank, got different parameters. Use ShardedEmbedding(embedding)."
         )
     p, m = int(span[2]), int(span[3])
     if p == 0:
