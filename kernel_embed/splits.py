@@ -139,7 +139,7 @@ def rotations(parts: Sequence[Integers]) -> list[tuple[Integers, ...]]:
 def cross_validation_folds(
     y: NDArray[Any], num_folds: int, seed: int, groups: Integers | None = None
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Training and test rows: stratified folds that keep ``groups`` together; plain ones where nothing else is left."""
+    """Training and test rows: stratified folds that keep ``groups`` together; not stratified for numbers."""
     from sklearn.model_selection import KFold, StratifiedKFold
 
     if groups is not None:

@@ -63,7 +63,7 @@ def check_room(n: int, num_columns: int, device: str | None) -> None:
 
 
 def learn_default(table: Table, seed: int, bar: ProgressBar, num_rows: int | None = None) -> PooledPredictor:
-    """Learn the default classifier; ``num_rows`` are there in all if the table is only a sample of them."""
+    """Learn the default classifier; ``num_rows`` is the number of all rows if the table is a sample of them."""
     generator = np.random.default_rng(seed)
     n = num_rows or len(table.x)
     parts, partition_parts = _parts(table, n, generator)

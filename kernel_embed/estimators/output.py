@@ -140,7 +140,7 @@ class Output:
 def held_out_rows(
     n: int, settings: ConditionalEmbeddingRegressor, places: NDArray[np.int64] | None
 ) -> tuple[Tensor, Tensor]:
-    """The row numbers for calibration (none without a split) and for learning; equal ``places`` are not divided."""
+    """Row numbers for calibration (none without a split) and for learning; equal ``places`` stay together."""
     order = np.random.default_rng(settings._seed).permutation(n)
     num_units = n if places is None else len(np.unique(places))
     split = settings.conformal == "split" or (settings.conformal == "auto" and num_units > settings.max_rows)

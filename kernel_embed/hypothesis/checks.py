@@ -171,7 +171,7 @@ def bar_of_test(steps: int, num_points: int, show: bool | None) -> ProgressBar:
 
 
 class Encoding(torch.nn.Module):
-    """From columns to that space, for the pooled sample ``x`` (``(n, d)``) and its ``categorical`` columns.
+    """The map of the module docstring from columns to points, fitted to ``x`` ``(n, d)`` with ``categorical`` columns.
 
     Unlike in the encoder of tables, the scale of a category depends on its frequency.
     """

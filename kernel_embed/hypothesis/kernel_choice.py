@@ -148,7 +148,7 @@ def kernels_by_rule(x: Tensor, rule: Rule, categorical: tuple[int, ...], generat
 
 
 def evidence_lengthscales(z: Tensor) -> list[float]:
-    """The lengthscales of all local maxima of the evidence of ``z`` (``(n, d)``), the highest first, if it exists."""
+    """The lengthscales of all local maxima of the evidence of ``z``, the highest first; none if it has no value."""
     with warnings.catch_warnings():
         # A few points without a gradient do not move the maxima.
         warnings.simplefilter("ignore", NumericalWarning)

@@ -228,7 +228,7 @@ def by_permutations(T: Tensor, scale: NullScale) -> TestDecision:
 
 
 def standardized(T: Tensor, scale: NullScale) -> tuple[Tensor, Tensor]:
-    """z of every kernel and labeling, −∞ where all are ties, and the difference ``(J, 1)`` below which they are."""
+    """z of every kernel and labeling, −∞ where T does not vary, and the difference ``(J, 1)`` that counts as a tie."""
     unit = (ROUNDING * scale.size.to(T)).clamp_min(torch.finfo(T.dtype).tiny).unsqueeze(-1)
     mean, variance = scale.mean.to(T).unsqueeze(-1), scale.variance.to(T).unsqueeze(-1)
     varies = (mean > unit) & (variance > unit.square())

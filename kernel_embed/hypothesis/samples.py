@@ -196,7 +196,7 @@ def _split(
 
 
 class LinearTimeTwoSampleTest:
-    """An exact two-sample test of two streams, in constant memory where both have the same pace.
+    """An exact two-sample test of two streams, in constant memory if both streams bring as many points.
 
     Points are used in pairs; a point without a partner is kept until it has one. Learn the kernel on other data, such
     as the beginning of the stream, or without using which stream a point comes from.

@@ -76,7 +76,7 @@ def default_limits(vector: ParameterVector, x: Tensor) -> Vector:
 
 
 def smallest_ridge(kernel: Kernel, x: Tensor) -> Tensor:
-    """100 ε times the mean of k(x, x)."""
+    """The smallest nλ: 100 ε times the mean of k(x, x), with ε the rounding error of the dtype."""
     rows = x[:: -(-len(x) // NUM_ROWS)]
     K = _radial_gram(kernel, rows)
     K = gram(kernel, rows) if K is None else K
@@ -148,7 +148,7 @@ def _unrelated(lengthscale: Lengthscale, column_names: Sequence[str] | None) -> 
 
 
 def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> bool:
-    """Whether this warned of a Gram matrix that is diagonal or constant up to rounding, where the gradient vanishes."""
+    """Warn if K is diagonal or constant up to rounding, so that the gradient is 0; returns whether it warned."""
     kernel = _kernel_beside_ridge(embedding, x)
     fault = None if kernel is None else _fault(kernel, x)
     if fault is not None:

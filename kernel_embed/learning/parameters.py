@@ -28,7 +28,7 @@ LINEAR_FROM = 20.0  # the value of u from which torch replaces softplus(u) by u
 
 
 def is_small(x: Tensor) -> bool:
-    """Whether rows ``x`` are so few that interpreting Python takes most of the time, and in float64 on the CPU."""
+    """Whether ``x`` is float64 on the CPU, with so few rows that the Python interpreter takes most of the time."""
     return x.dtype is torch.float64 and x.device.type == "cpu" and x.dim() == 2 and 0 < len(x) <= MOST_ROWS
 
 

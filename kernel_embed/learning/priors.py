@@ -90,7 +90,7 @@ def _entries(value: Tensor, like: Tensor) -> Vector:
 
 
 def inputs_of(value: Tensor, vector: ParameterVector) -> dict[str, Tensor]:
-    """The parameters that ``value``, what a prior is a density of, depends on."""
+    """The parameters on which ``value``, the argument of a prior's density, depends."""
     if not value.requires_grad:
         return {}
     slopes = torch.autograd.grad(value.sum(), vector.parameters, allow_unused=True, retain_graph=True)
@@ -98,7 +98,7 @@ def inputs_of(value: Tensor, vector: ParameterVector) -> dict[str, Tensor]:
 
 
 def single_input(value: Tensor, inputs: dict[str, Tensor]) -> str | None:
-    """The one parameter that ``value`` is an elementwise function of; ``None`` if there is no such one."""
+    """The one parameter that ``value`` is an elementwise function of; ``None`` if there is no such parameter."""
     if len(inputs) != 1:
         return None
     ((name, raw),) = inputs.items()

@@ -1,4 +1,4 @@
-"""Objectives: how good an embedding is for its data. They add and scale."""
+"""Objectives measure how well an embedding fits its data. They can be added and scaled."""
 
 from ..bounds import Bound
 from ..embeddings import ConditionedMulticlass

@@ -46,7 +46,7 @@ REJECTED_ERRORS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAl
 
 @contextlib.contextmanager
 def quiet_numbers() -> Iterator[None]:
-    """Suppress warnings of jitter and flat points, which proposals of a sampler meet."""
+    """Suppress warnings of jitter and flat points, which are common among the proposals of a sampler."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)
         yield

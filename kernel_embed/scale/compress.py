@@ -29,7 +29,7 @@ Choice = Literal["greedy", "herding"]
 
 @dataclasses.dataclass(frozen=True)
 class CompressionReport:
-    """The loss by compression.
+    """How a compressed embedding differs from the original one.
 
     Attributes:
         num_points: s, the points kept; fewer than requested where they already give f exactly.
