@@ -176,17 +176,20 @@ def _thirds(values: NDArray[np.float64], words: Callable[[float], str]) -> Group
 
 def group_column(column: pd.Series) -> Groups:
     """The most frequent values of text or of few numbers; thirds of many numbers or dates."""
-    is_category = series_type(column).is_category
-    if is_category or column.nunique() <= MOST_GROUPS:
-        most = list(column.value_counts().index[:MOST_GROUPS])
-        values = most if is_category else sorted(most)
+    kind, name = series_type(column), str(column.name)
+    if kind.is_category or column.nunique() <= MOST_GROUPS:
+        values = list(column.value_counts().index[:MOST_GROUPS])
+        if not kind.is_category:
+            order = np.argsort(kind.values(pd.Series(values, dtype=object).to_numpy(), name))
+            values = [values[j] for j in order]
         place = {cell: j for j, cell in enumerate(values)}
         return [*map(_text, values), "others"], np.array([place.get(cell, len(values)) for cell in column])
     if column.dtype.kind == "M":
         days = (column - pd.Timestamp(0)) / pd.Timedelta(days=1)
         first = pd.Timestamp(0)
         return _thirds(days.fillna(days.median()).to_numpy(), lambda day: _text(first + pd.Timedelta(days=day)))
-    return _thirds(column.fillna(column.median()).to_numpy(dtype=np.float64), decimal)
+    numbers = kind.values(column.to_numpy(), name)
+    return _thirds(np.where(np.isnan(numbers), np.nanmedian(numbers), numbers), decimal)
 
 
 @section(

@@ -16,6 +16,8 @@ from kernel_embed.lab.compare.predictions import group_column, pit
 from kernel_embed.lab.compare.regressors import Normal, ReferenceRegressor
 from kernel_embed.lab.compare.tables import table_of
 from kernel_embed.lab.compare.tasks import LEVELS, REGRESSION, pinball
+from kernel_embed.tabular import NumberEncoder, register_column_type
+from kernel_embed.tabular.column_encoders import COLUMN_TYPES
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,26 @@ def test_groups_are_named_in_order_and_count_every_row():
     labels, member = group_column(days)
     assert labels == ["up to 2024-01-30", "between", "above 2024-02-29"]
     assert (member == 0).sum() == (days < "2024-01-31").sum()
+
+
+def test_columns_of_a_type_of_your_own_are_grouped_by_their_numbers(monkeypatch):
+    class Percent(NumberEncoder):
+        @classmethod
+        def accepts(cls, column):
+            return column.dtype == object and all(str(cell).endswith("%") for cell in column)
+
+        @classmethod
+        def values(cls, column, name):
+            return np.array([float(cell[:-1]) for cell in column])
+
+    monkeypatch.setattr("kernel_embed.tabular.column_encoders.COLUMN_TYPES", list(COLUMN_TYPES))
+    register_column_type(Percent)
+    labels, member = group_column(pd.Series([f"{j}%" for j in range(90)], dtype=object))
+    assert labels[1] == "between"
+    assert np.bincount(member).tolist() == [30, 30, 30]
+    labels, member = group_column(pd.Series(["5%", "10%", "5%"], dtype=object))
+    assert labels == ["5%", "10%", "others"]
+    np.testing.assert_array_equal(member, [0, 1, 0])
 
 
 def test_what_a_target_is():
