@@ -1,6 +1,8 @@
-"""The learners that are compared, one entry each. A new learner is a new entry here, and nothing else.
+"""The learners that are compared, one entry each.
 
 The constructor is Python code. The comparison runs it and the report prints it, so what the report shows is what ran.
+Learners of other libraries are fitted by functions in :mod:`~kernel_embed.lab.compare.reference_classifiers` and
+:mod:`~kernel_embed.lab.compare.regressors`.
 """
 
 from __future__ import annotations
