@@ -41,6 +41,14 @@ def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
     return min(limits, default=None)
 
 
+def device_memory(device: torch.device) -> int | None:
+    """The free bytes of a GPU, with what PyTorch keeps for reuse; ``None`` for devices that do not tell."""
+    if device.type != "cuda":
+        return None
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + kept)
+
+
 def _text(path: pathlib.Path) -> str:
     """The text of a file; empty if this process cannot read it."""
     try:
@@ -67,6 +75,13 @@ def few_threads(num_rows: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def cpu_by_default() -> Iterator[None]:
+    """New tensors on the CPU, not on the default device of the process: GPyTorch and Pyro do not say on which."""
+    with contextlib.nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
+        yield
 
 
 @contextlib.contextmanager

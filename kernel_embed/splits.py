@@ -157,7 +157,7 @@ def cross_validation_folds(
 
 def halves(n: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, Tensor]:
     """The rows 0 … n − 1 in two random halves."""
-    order = torch.randperm(n, generator=generator).to(device)
+    order = torch.randperm(n, generator=generator, device="cpu").to(device)
     return order[: n // 2], order[n // 2 :]
 
 

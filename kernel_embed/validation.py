@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .runtime import available_memory
+from .runtime import available_memory, device_memory
 
 ALWAYS_THERE = 2**24
 """Bytes below which the available memory is not queried, which takes longer than a small matrix."""
@@ -154,9 +154,9 @@ def check_memory(
     """Raise if ``matrices`` n × ``columns`` (by default n) do not fit in memory; ``x=None`` is float64 on the CPU."""
     columns = n if columns is None else columns
     needed = matrices * n * columns * (8 if x is None else x.element_size()) * batch
-    if needed < ALWAYS_THERE or (x is not None and x.device.type != "cpu"):
+    if needed < ALWAYS_THERE:
         return
-    available = available_memory()
+    available = available_memory() if x is None or x.device.type == "cpu" else device_memory(x.device)
     if available is not None and needed > available:
         raise MemoryError(
             f"Expected data that fit in memory, got n = {n}, whose {n} × {columns} matrices need "

@@ -254,7 +254,7 @@ class ConditionedMeanEmbedding:
 def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
     """The ends of pointwise central intervals."""
     check_share("level", level)
-    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
+    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64, device="cpu")).item()
     deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
     return posterior.mean - half * deviation, posterior.mean + half * deviation
 

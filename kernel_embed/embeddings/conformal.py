@@ -160,7 +160,7 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
     y, units = conditioned.real_targets(), conditioned.units
     support, n, rank = support_of(y), len(y), math.ceil(coverage * (len(y) + 1) - ROUNDING)
     if rank > n:
-        return torch.tensor([-math.inf, math.inf]).to(y).repeat(len(x), 1)
+        return y.new_tensor([-math.inf, math.inf]).repeat(len(x), 1)
 
     def of_group(values: Tensor, dim: int) -> Tensor:
         """The sum over the rows that are left out with each row: the row itself without groups."""

@@ -93,7 +93,7 @@ class Distribution:
             ValueError: if ``coverage`` is not between 0 and 1, both excluded.
         """
         check_share("coverage", coverage)
-        return self.quantile(torch.tensor([0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)], dtype=torch.float64))
+        return self.quantile(self.support.new_tensor([0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)]))
 
     @property
     def mean(self) -> Tensor:
@@ -113,7 +113,8 @@ class Distribution:
             ValueError: if ``k`` is below 1, or ``seed`` is negative.
         """
         shape = (*self.F.shape[:-1], check_count("k", k))
-        return self._inverse(torch.rand(shape, generator=generator_of(seed), dtype=self.F.dtype).to(self.F.device))
+        levels = torch.rand(shape, generator=generator_of(seed), dtype=self.F.dtype, device="cpu")
+        return self._inverse(levels.to(self.F.device))
 
     def density(self, t: Tensor, bandwidth: float) -> Tensor:
         """The density of the distribution smoothed by a Gaussian of scale ``bandwidth``, at t ``(k,)``: (…, t, k).
@@ -158,7 +159,9 @@ class Distribution:
         if isinstance(values, Tensor):
             check_tensor(values, name)
             return values.to(self.support)
-        return torch.tensor(check_array(values, name)).to(self.support)  # a copy: arrays of pandas may be read-only
+        return torch.tensor(check_array(values, name), device="cpu").to(
+            self.support
+        )  # a copy: arrays of pandas may be read-only
 
 
 def support_of(y: Tensor) -> Tensor:

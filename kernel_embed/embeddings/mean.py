@@ -95,7 +95,7 @@ class WeightedEmbedding:
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor) -> Tensor:
         """Σ_i β_i g(x_i), the estimate of E[g(X)], for values ``(n,)`` or ``(n, q)``; exact for g in the RKHS."""
-        values = torch.as_tensor(g(self.x) if callable(g) else g).to(self.weights)
+        values = torch.as_tensor(g(self.x) if callable(g) else g, device=self.x.device).to(self.weights)
         if values.dim() not in (1, 2) or len(values) != len(self.x):
             raise ValueError(f"Expected the values of g at the {len(self.x)} points, got shape {tuple(values.shape)}.")
         return self.weights @ values
@@ -146,7 +146,8 @@ class JointEmbedding:
 
     def expectation(self, g: Callable[[Tensor, Tensor], Tensor] | Tensor) -> Tensor:
         """E[g(Y, X)] = Σ_ij B_ij g(y_i, u_j), for g of ``y`` ``(n, 1, q)`` and ``x`` ``(1, m, d)``, or its values."""
-        values = torch.as_tensor(g(self.y.unsqueeze(1), self.u.unsqueeze(0)) if callable(g) else g).to(self.weights)
+        values = g(self.y.unsqueeze(1), self.u.unsqueeze(0)) if callable(g) else g
+        values = torch.as_tensor(values, device=self.y.device).to(self.weights)
         if values.dim() == 3 and values.shape[-1] == 1:
             values = values.squeeze(-1)
         if values.shape != self.weights.shape:

@@ -259,7 +259,7 @@ class MulticlassPredictor(ConditionalPredictor):
         """
         classes = torch.arange(self.num_classes, device=x.device if isinstance(x, Tensor) else None)
         try:
-            values = torch.as_tensor(g(classes) if callable(g) else g)
+            values = torch.as_tensor(g(classes) if callable(g) else g, device=classes.device)
         except (RuntimeError, TypeError, ValueError) as error:
             raise TypeError(f"Expected g as a function of class numbers or its values, got {g!r} ({error}).") from error
         if values.dim() not in (1, 2) or values.shape[0] != self.num_classes:

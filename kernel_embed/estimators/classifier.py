@@ -17,7 +17,7 @@ from ..embeddings import ConditionedMulticlass, clip_normalize, prediction_sets
 from ..learning import FitResult
 from ..objectives import Objective, SoftmaxCalibration
 from ..objectives.bounds import generalization_bound
-from ..runtime import few_threads, progress_bar
+from ..runtime import cpu_by_default, few_threads, progress_bar
 from ..splits import Floats, RandomState, seed_of
 from ..tabular.encoder import TableEncoder, encode_table, plain_matrix, validate_table
 from .conditioning import Table
@@ -128,6 +128,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
         self.calibration_: SoftmaxCalibration | None = None
         self.result_: FitResult | None = None
 
+    @cpu_by_default()
     def _fit(
         self,
         X: ArrayLike,
@@ -170,6 +171,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, ImportanceMixin):
         distinct, _, self._weight_scale = table.distinct(self._weight_scale)
         return distinct
 
+    @cpu_by_default()
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> MulticlassEmbeddingClassifier:

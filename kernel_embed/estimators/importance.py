@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, LinearPredictor
-from ..runtime import few_threads
+from ..runtime import cpu_by_default, few_threads
 from ..splits import Floats, Integers, RandomState, seed_of
 from ..tabular.encoder import TableEncoder, TakesTables
 from ..validation import check_count
@@ -117,6 +117,7 @@ class ImportanceMixin(TakesTables, abc.ABC):
             self._importances = self.permutation_importance()
         return self._importances.mean
 
+    @cpu_by_default()
     @torch.no_grad()
     def permutation_importance(
         self, num_repeats: int = 5, max_rows: int = 500, random_state: RandomState = 0
@@ -143,13 +144,13 @@ class ImportanceMixin(TakesTables, abc.ABC):
         generator = np.random.default_rng(seed_of(random_state))
         d = self.n_features_in_
         # The table column of each encoded one
-        source = torch.tensor(range(d) if self.encoder_ is None else [one.source for one in self.encoder_.encoded_])
+        source = np.array(range(d) if self.encoder_ is None else [one.source for one in self.encoder_.encoded_])
         outputs = []
         with few_threads(TRAINING_ROWS):
             for held_out in self._held_out(min(max_rows, max(FEWEST_ROWS, CELLS // d)), generator):
                 values = np.zeros((d, 2))
-                for column in source.unique().tolist():
-                    columns = (source == column).to(held_out.table.x.device)
+                for column in np.unique(source).tolist():
+                    columns = torch.as_tensor(source == column, device=held_out.table.x.device)
                     values[column] = held_out.importance(columns, num_repeats, generator)
                 outputs.append(values)
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])
@@ -167,7 +168,7 @@ class ImportanceMixin(TakesTables, abc.ABC):
 def _cycle(n: int, generator: np.random.Generator) -> Tensor:
     """A random permutation that is one cycle: no row keeps its value."""
     order = generator.permutation(n)
-    return torch.as_tensor(np.roll(order, 1)[order.argsort()])
+    return torch.as_tensor(np.roll(order, 1)[order.argsort()], device="cpu")
 
 
 def random_folds(table: Table, max_rows: int, generator: np.random.Generator) -> list[tuple[Tensor, Tensor]]:

@@ -40,8 +40,9 @@ def grid(y: Tensor, points: int = POINTS) -> Tensor:
     distinct: Tensor = torch.unique(y)
     if len(distinct) <= MAX_DISTINCT:
         return distinct
-    thinned = distinct[torch.linspace(0, len(distinct) - 1, points, dtype=torch.float64).round().long()]
-    even = torch.linspace(distinct[0].item(), distinct[-1].item(), points, dtype=y.dtype)
+    places = torch.linspace(0, len(distinct) - 1, points, dtype=torch.float64, device=y.device)
+    thinned = distinct[places.round().long()]
+    even = torch.linspace(distinct[0].item(), distinct[-1].item(), points, dtype=y.dtype, device=y.device)
     support: Tensor = torch.unique(torch.cat([thinned, even]))
     return support
 
@@ -135,7 +136,9 @@ class Conditioning:
         values, predictor = self._condition(embedding, mean, table, rows, table.y.new_ones(1))
         centers, part = values.squeeze(-1), table.subset(rows)
         residuals = dataclasses.replace(part, y=part.y - centers)
-        component, around = self._direct(noise, residuals, torch.arange(len(rows)), support_of(residuals.y))
+        component, around = self._direct(
+            noise, residuals, torch.arange(len(rows), device=rows.device), support_of(residuals.y)
+        )
         shifting = dataclasses.replace(component, mean=predictor, support=support)
         yield shifting, shifted(around, centers, support)
 
@@ -188,12 +191,12 @@ def stacking_weights(functions: Sequence[Distribution], y: Tensor, sample_weight
     p = torch.full_like(y, 1.0 / len(y)) if sample_weights is None else sample_weights / sample_weights.sum()
     scale = support.diff().sqrt() * p.sqrt().unsqueeze(-1)
     residuals = torch.stack([((distribution.F[..., :-1] - indicator) * scale).flatten() for distribution in functions])
-    H = (residuals @ residuals.mT).numpy()
+    H = (residuals @ residuals.mT).cpu().numpy()
     if not np.trace(H) > 0:
-        return torch.full((C,), 1.0 / C, dtype=y.dtype)
+        return y.new_full((C,), 1.0 / C)
     # min πᵀHπ on the simplex: the direction of the solution of min ‖Rπ‖² + (1ᵀπ − 1)² s, π ≥ 0, for any s > 0
     values, vectors = np.linalg.eigh(H)
     R = (vectors * np.sqrt(values.clip(0.0))).T
     size = np.sqrt(np.trace(H) / C)
     solution, _ = nnls(np.vstack([R, np.full((1, C), size)]), np.append(np.zeros(C), size))
-    return 0.5 * (torch.as_tensor(solution / solution.sum(), dtype=y.dtype) + 1.0 / C)
+    return 0.5 * (y.new_tensor(solution / solution.sum()) + 1.0 / C)

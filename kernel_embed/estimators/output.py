@@ -77,7 +77,7 @@ class Output:
     @classmethod
     def learned(cls, table: Table, settings: ConditionalEmbeddingRegressor, bar: ProgressBar) -> Output:
         """Learn from encoded rows with one real target each."""
-        held_out, training = held_out_rows(len(table.y), settings, table.places)
+        held_out, training = (table.rows(part) for part in held_out_rows(len(table.y), settings, table.places))
         rows, numbers, _ = table.subset(training).distinct()
         # Calibration rows are used for nothing else, not even for the scale.
         center = float(rows.shares @ rows.y)
@@ -139,20 +139,20 @@ class Output:
 
 def held_out_rows(
     n: int, settings: ConditionalEmbeddingRegressor, places: NDArray[np.int64] | None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row numbers for calibration (none without a split) and for learning; equal ``places`` stay together."""
     order = np.random.default_rng(settings._seed).permutation(n)
     num_units = n if places is None else len(np.unique(places))
     split = settings.conformal == "split" or (settings.conformal == "auto" and num_units > settings.max_rows)
     num_held = min(CALIBRATION_ROWS, max(n // 4, min(n // 2, FEWEST_CALIBRATION_ROWS))) if split else 0
     if places is None:
-        return torch.as_tensor(order[:num_held]), torch.as_tensor(np.sort(order[num_held:]))
+        return order[:num_held], np.sort(order[num_held:])
     # Units in the order of their first rows, until there are enough rows.
     units, first, sizes = np.unique(places[order], return_index=True, return_counts=True)
     by_first = first.argsort()
     before = sizes[by_first].cumsum() - sizes[by_first]
     held_out = np.isin(places, units[by_first[before < num_held]])
-    return torch.as_tensor(np.flatnonzero(held_out)), torch.as_tensor(np.flatnonzero(~held_out))
+    return np.flatnonzero(held_out), np.flatnonzero(~held_out)
 
 
 def _learn_mixture(
@@ -160,13 +160,13 @@ def _learn_mixture(
 ) -> tuple[Mixture, Recalibration, Tensor]:
     """The mixture, its calibration on the rows that determine its weights, and the relevances of the columns."""
     n, generator = len(table.y), np.random.default_rng(settings._seed + 1)
-    order = torch.as_tensor(generator.permutation(n))
-    validation_rows, labels = torch.arange(n), table.units.labels
+    order = table.rows(generator.permutation(n))
+    validation_rows, labels = torch.arange(n, device=order.device), table.units.labels
     exact = n <= settings.max_rows
     if not exact:
         size = min(max(VALIDATION_ROWS, settings.subset_size), n)
         if labels is not None:  # rows of a group follow one another, and whole groups are taken
-            order = torch.as_tensor(generator.permutation(int(labels.max()) + 1))[labels].argsort(stable=True)
+            order = table.rows(generator.permutation(int(labels.max()) + 1))[labels].argsort(stable=True)
             size += int((labels[order[size:]] == labels[order[size - 1]]).sum())
         validation_rows = order[:size].sort().values
     part = order[: settings.subset_size].sort().values
@@ -227,6 +227,8 @@ def _bounded(kernel: Kernel, regularization: float, prior: object = None) -> Con
     low, high = REGULARIZATION
     interval = Interval(low, high)
     # GPyTorch rounds bounds to the default dtype.
-    interval.lower_bound, interval.upper_bound = (torch.tensor(bound, dtype=torch.float64) for bound in (low, high))
+    interval.lower_bound, interval.upper_bound = (
+        torch.tensor(bound, dtype=torch.float64, device="cpu") for bound in (low, high)
+    )
     start = min(max(regularization, 2.0 * low), 0.5 * high)
     return ConditionalEmbedding(kernel, start, regularization_constraint=interval)

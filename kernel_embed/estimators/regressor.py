@@ -14,7 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import _safe_indexing
 
 from ..embeddings.distribution import Distribution, check_levels
-from ..runtime import progress_bar
+from ..runtime import cpu_by_default, progress_bar
 from ..splits import RandomState, equal_rows, seed_of
 from ..tabular.encoder import TableEncoder, validate_table
 from ..validation import check_array, check_count, check_memory, check_share
@@ -53,6 +53,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         num_features: see ``max_rows``; ``None`` uses between 500 and 2500, fewer for more rows.
         max_evaluations: a limit for the optimizer, for each kernel.
         random_state: seed of the choice of rows and of draws.
+        device: where to compute; ``None`` for the CPU.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Attributes:
@@ -81,8 +82,10 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
     num_features: int | None = None
     max_evaluations: int = 60
     random_state: RandomState = None
+    device: str | None = None
     progress: bool | None = None
 
+    @cpu_by_default()
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> ConditionalEmbeddingRegressor:
@@ -111,17 +114,18 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         self._importances, n, weights = None, len(targets.Y), targets.weights
         places = self._equal_rows(X, targets.Y) if targets.groups is None else targets.groups
         # Calibration rows are used for nothing else: the encoder is fitted on the others.
-        kept = held_out_rows(n, self, places)[1].numpy()
+        kept = held_out_rows(n, self, places)[1]
         self.encoder_ = TableEncoder().fit(
             _safe_indexing(X, kept), sample_weight=None if weights is None else weights[kept]
         )
-        check_memory(n, None, 1, "Give fewer columns or rows.", len(self.encoder_.encoded_), 5)
-        table = Table.of(self.encoder_.transform(X), targets.Y, targets, self.encoder_)
+        like = torch.empty(0, dtype=torch.float64, device=self.device or "cpu")
+        check_memory(n, like, 1, "Give fewer columns or rows.", len(self.encoder_.encoded_), 5)
+        table = Table.of(self.encoder_.transform(X), targets.Y, targets, self.encoder_, device=self.device)
         columns = [dataclasses.replace(table, y=column.contiguous(), places=places) for column in table.y.T]
         with progress_bar(NUM_STAGES * len(columns), "fit", self.progress) as bar:
             self.outputs_ = [Output.learned(column, self, bar) for column in columns]
         shares = torch.stack([output.relevances for output in self.outputs_]).mean(0)
-        self.inverse_lengthscales_ = self.encoder_.by_column(shares.numpy())
+        self.inverse_lengthscales_ = self.encoder_.by_column(shares.cpu().numpy())
         return self
 
     def _equal_rows(self, X: Any, targets: Array) -> NDArray[np.int64] | None:
@@ -143,7 +147,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
             ValueError: if a level is not between 0 and 1, both excluded.
             TypeError: if the levels are not numbers.
         """
-        levels = torch.as_tensor(np.atleast_1d(check_array(q, "q")))
+        levels = torch.as_tensor(np.atleast_1d(check_array(q, "q")), device="cpu")
         check_levels(levels)
         return self._predict(X, lambda output, distribution: distribution.quantile(levels))
 
@@ -168,7 +172,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         thresholds = np.atleast_1d(check_array(t, "t"))
         if thresholds.ndim != 1 or np.isnan(thresholds).any():
             raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}.")
-        return self._predict(X, lambda output, distribution: distribution.cdf(torch.tensor(thresholds)))
+        return self._predict(X, lambda output, distribution: distribution.cdf(torch.tensor(thresholds, device="cpu")))
 
     def sample(self, X: ArrayLike, k: int = 1) -> Array:
         """k draws of the target for each row: (n, k); several outputs are drawn independently."""
@@ -192,7 +196,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         for row in output.row_weights(x):
             most = row.abs().topk(min(k, len(row))).indices
             targets = output.center + output.scale * output.table.y[most]
-            numbers = self._row_numbers[output.numbers[most].numpy()]
+            numbers = self._row_numbers[output.numbers[most].cpu().numpy()]
             cells = zip(numbers.tolist(), row[most].tolist(), targets.tolist(), strict=True)
             influential.append([InfluentialRow(*cell) for cell in cells])
         return influential
@@ -204,7 +208,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
 
     def _predict(self, X: ArrayLike, statistic: Callable[[Output, Distribution], torch.Tensor]) -> Array:
         x = self._points(X)
-        values = [statistic(output, output.distribution(x)).numpy() for output in self.outputs_]
+        values = [statistic(output, output.distribution(x)).cpu().numpy() for output in self.outputs_]
         return np.stack(values, axis=-1) if self._is_vector else values[0]
 
     def __sklearn_tags__(self) -> Any:

@@ -78,7 +78,7 @@ def repeated_inputs(table: Table, rows: Tensor, left_out: Tensor) -> RepeatedInp
     rho = float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
     if rho < SMALLEST_WEIGHT:
         return None
-    return RepeatedInputs(torch.as_tensor(keys), table.x.new_tensor(counts / total[:, None]), rho)
+    return RepeatedInputs(torch.from_numpy(keys), table.x.new_tensor(counts / total[:, None]), rho)
 
 
 def hashes(x: Tensor) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from sklearn.utils.validation import _check_y, _num_samples, check_consistent_le
 
 from ..splits import Floats, Integers, group_numbers
 from ..tabular.column_encoders import is_missing
-from ..tabular.encoder import label_array
+from ..tabular.encoder import label_array, on_host
 from ..validation import check_dense
 
 KernelChoice: TypeAlias = Kernel | Callable[[torch.Tensor], Kernel] | None
@@ -166,6 +166,7 @@ def read_numbers(
 ) -> tuple[Targets, bool]:
     """The real targets of the rows of ``X``, and whether ``y`` has a dimension for outputs."""
     _check_given(y, "numbers", "ConditionalEmbeddingRegressor")
+    y = on_host(y)
     _check_numeric(y)
     try:
         targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)

@@ -16,8 +16,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ..bounds import Bound
+from ..runtime import cpu_by_default
 from ..splits import Integers, RandomState, equal_rows, group_numbers, seed_of, stratified_folds
-from ..tabular.encoder import label_array
+from ..tabular.encoder import label_array, on_host
 from ..validation import check_count, check_tensor
 from ..voting import BaseFunctions, KernelFamily, Solution, SparseVote, VoteProblem, Votes, VoteSolver
 from ..voting.complexity import complexities, penalties
@@ -92,6 +93,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     num_calibration_folds: int = 3
     random_state: RandomState = 0
 
+    @cpu_by_default()
     def fit(self, X: Data, y: ArrayLike, *, groups: ArrayLike | None = None) -> VotedKernelClassifier:
         """Solve eq. (1) on the sample.
 
@@ -222,7 +224,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             if points.ndim == 0:
                 raise TypeError(f"X must be a list or an array of points, not {X!r}.")
             return points, np.asarray(label_array(y, required=True))
-        x, labels = validate_data(self, X, label_array(y, required=True), dtype=np.float64)
+        x, labels = validate_data(self, on_host(X), label_array(y, required=True), dtype=np.float64)
         check_classification_targets(labels)
         return x, labels
 
@@ -230,7 +232,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if self._is_object_data(X):
             return self.vote_(np.asarray(X))
-        return self.vote_(validate_data(self, X, dtype=np.float64, reset=False))
+        return self.vote_(validate_data(self, on_host(X), dtype=np.float64, reset=False))
 
     def _is_object_data(self, X: Data) -> bool:
         """Whether the points are strings or other objects, which only callables accept, and not a matrix of numbers."""

@@ -33,6 +33,7 @@ from ..kernels.gaussian_terms import gaussian_terms
 from ..kernels.gram import finite_values
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
+from ..runtime import cpu_by_default
 from ..validation import check_count, generator_of
 from .checks import Categorical, finite_gram, read_samples
 from .kernel_choice import KernelChoice, choose_kernels, draws_of
@@ -45,6 +46,7 @@ HEIGHT_ROUNDING = 1e-6  # the error of a height of 1 in single precision
 NUGGET = 0.1
 
 
+@cpu_by_default()
 def log_bayes_factor(
     x: Tensor | ArrayLike,
     y: Tensor | ArrayLike,
@@ -80,7 +82,7 @@ def log_bayes_factor(
     check_count("num_locations", num_locations)
     pooled = torch.cat(samples)
     kernels = choose_kernels(pooled, kernel, columns, generator).kernels
-    rows = torch.randperm(len(pooled), generator=generator)[:num_locations].to(pooled.device)
+    rows = torch.randperm(len(pooled), generator=generator, device="cpu")[:num_locations].to(pooled.device)
     values = []
     for draws in map(draws_of, kernels):
         factors = [_log_factor(draw, pooled, rows, len(samples[0])) for draw in draws.kernels]

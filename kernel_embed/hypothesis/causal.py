@@ -66,7 +66,7 @@ def register_causal_test(
             options = (kernel, num_permutations, seed, kernel_y, method, categorical)
             self.check_cache_method_consistent(name, repr(options))
             self.assert_input_data_is_valid()
-            self.columns = ColumnTests(torch.as_tensor(np.asarray(data, dtype=np.float64)), *options)
+            self.columns = ColumnTests(torch.as_tensor(np.asarray(data, dtype=np.float64), device="cpu"), *options)
 
         def __call__(self, X: int, Y: int, condition_set: Iterable[int] | None = None) -> float:
             """The p-value of columns X and Y given the columns of ``condition_set``."""

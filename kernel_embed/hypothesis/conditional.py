@@ -34,6 +34,7 @@ from ..kernels import log_scaled, median_distance
 from ..learning import fit
 from ..linalg import DenseSystem
 from ..objectives import ConditionalEvidence
+from ..runtime import cpu_by_default
 from ..validation import check_count, check_memory, generator_of
 from .checks import Categorical, Encoding, check_choice, check_pairs, finite_gram, read_samples
 from .conditioning_set import ConditioningSet
@@ -49,6 +50,7 @@ MAX_EVALUATIONS = 30
 RIDGE = 1e-3  # ε of the kernel test, as in the paper
 
 
+@cpu_by_default()
 def conditional_independence_test(
     x: Tensor | ArrayLike,
     y: Tensor | ArrayLike,
@@ -124,11 +126,12 @@ def conditional_independence_test(
     if method == "kernel":
         return _kernel_test(a, b, c, kernel, kernel_y, num_permutations, generator)
     x, y = residuals(a, c, generator), residuals(b, c, generator)
-    inner = int(torch.randint(2**31, (), generator=generator))
+    inner = int(torch.randint(2**31, (), generator=generator, device="cpu"))
     result = independence_test(x, y, kernel, num_permutations, inner, kernel_y=kernel_y, progress=progress)
     return dataclasses.replace(result, test="conditional independence test (residuals)")
 
 
+@cpu_by_default()
 def conditional_two_sample_test(
     x: Tensor | ArrayLike,
     y: Tensor | ArrayLike,
@@ -174,7 +177,7 @@ def conditional_two_sample_test(
     generator = generator_of(seed)
     sizes = tuple(map(len, inputs))
     conditioning = ConditioningSet(torch.cat(inputs), columns_x, generator)
-    sample = torch.arange(2).repeat_interleave(torch.tensor(sizes)).unsqueeze(-1).to(inputs[0])
+    sample = torch.cat([inputs[0].new_full((size, 1), float(k)) for k, size in enumerate(sizes)])
     features_y = conditioning.features_of(torch.cat(targets), columns_y, generator)
     features_s = conditioning.features_of(sample, (0,), generator)
     result = transform_test(features_y, features_s, conditioning, num_permutations, generator)
@@ -186,7 +189,7 @@ def residuals(x: Tensor, z: Tensor, generator: torch.Generator) -> Tensor:
     """Each standardized column of ``x`` (``(n, d)``) minus its regression on the points ``z`` (``(n, p)``)."""
     deviation = x.std(dim=0, keepdim=True)
     x = (x - x.mean(dim=0, keepdim=True)) / torch.where(deviation > 0, deviation, 1.0)
-    rows = torch.randperm(len(x), generator=generator)[:MAX_ROWS].to(x.device)
+    rows = torch.randperm(len(x), generator=generator, device="cpu")[:MAX_ROWS].to(x.device)
     kernel = ScaleKernel(RBFKernel(lengthscale_constraint=log_scaled()), outputscale_constraint=log_scaled()).to(x)
     kernel.base_kernel.lengthscale = median_distance(z[rows])
     kernel.outputscale = kernel.raw_outputscale.new_tensor(0.5)

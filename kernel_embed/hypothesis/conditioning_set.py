@@ -166,7 +166,7 @@ def real_features(x: Tensor, smoothers: Smoothers, joint: Smoothers) -> Conditio
     unexplained = 1.0 - by_noise.gain if discrete else (1.0 - by_score.gain) * (1.0 - by_noise.gain)
     freedom = max(one.freedom for one in (by_value, by_score, by_noise))
     kinds = dict(zip(KINDS, features, strict=True))
-    orders = {kind: torch.arange(1, part.shape[1] + 1).to(x) for kind, part in kinds.items()}
+    orders = {kind: torch.arange(1, part.shape[1] + 1, dtype=x.dtype, device=x.device) for kind, part in kinds.items()}
     return ConditionalFeatures(kinds, orders, U.unsqueeze(-1), 1.0 - unexplained, ties, freedom)
 
 

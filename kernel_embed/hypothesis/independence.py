@@ -36,7 +36,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..runtime import ProgressBar
+from ..runtime import ProgressBar, cpu_by_default
 from ..splits import halves
 from ..validation import check_count, generator_of
 from .checks import Categorical, bar_of_test, check_choice, check_pairs, finite_gram, paired_values, read_samples
@@ -53,11 +53,11 @@ def statistics(
 ) -> tuple[Tensor, NullScale]:  # fmt: skip
     """T ``(J, 1 + B)`` and the scale of the pairs of kernels in :func:`pairs_of`."""
     num_orders = math.ceil((num_permutations + 1) / len(x))
-    orders = [torch.randperm(len(x), generator=generator).to(x.device) for _ in range(num_orders)]
+    orders = [torch.randperm(len(x), generator=generator, device="cpu").to(x.device) for _ in range(num_orders)]
     T, scale = rotated_hsic(kernels_x.kernels, kernels_y.kernels, x, y, orders, unbiased, progress)
     if num_permutations:
         # The other rotations are exchangeable with the observed pairing, and so are any B of them.
-        others = 1 + torch.randperm(T.shape[-1] - 1, generator=generator)[:num_permutations].to(T.device)
+        others = 1 + torch.randperm(T.shape[-1] - 1, generator=generator, device="cpu")[:num_permutations].to(T.device)
         T = torch.cat([T[..., :1], T[..., others]], dim=-1)
     rows, columns = map(list, zip(*pairs_of(kernels_x, kernels_y), strict=True))
     T, mean, variance, size = (value[rows, columns] for value in (T, scale.mean, scale.variance, scale.size))
@@ -176,6 +176,7 @@ def _circular(a: Tensor, b: Tensor) -> Tensor:
     return sums
 
 
+@cpu_by_default()
 def independence_test(
     x: Tensor | ArrayLike,
     y: Tensor | ArrayLike,

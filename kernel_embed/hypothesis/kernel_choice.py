@@ -33,6 +33,7 @@ from ..kernels.lengthscales import scan_span
 from ..kernels.supremum import batch_rows
 from ..objectives.evidence import EmbeddingEvidence, prominent
 from ..posteriors.posterior import KernelDraws
+from ..runtime import cpu_by_default
 from .checks import Encoding, check_choice, check_real
 
 Rule = Literal["evidence+median", "evidence", "best", "median", "split"]
@@ -121,7 +122,7 @@ def unbatched_kernels(kernel: Kernel | Sequence[Kernel] | HasKernelDraws) -> lis
 def kernels_by_rule(x: Tensor, rule: Rule, categorical: tuple[int, ...], generator: torch.Generator) -> Kernels:
     """The kernels that ``rule`` chooses for the pooled sample ``x`` (``(N, d)``, float64)."""
     # Rows in random order, so that a choice from some rows does not favor one sample.
-    x = x[torch.randperm(x.shape[0], generator=generator)[:NUM_POINTS].to(x.device)]
+    x = x[torch.randperm(x.shape[0], generator=generator, device="cpu")[:NUM_POINTS].to(x.device)]
     if rule == "median" and not categorical:
         kernel = set_lengthscales_by_median(RBFKernel().to(x), x).requires_grad_(False)
         return Kernels((kernel,), "median heuristic", (1.0,))
@@ -171,7 +172,7 @@ def log_evidence(z: Tensor, lengthscales: NDArray[np.float64]) -> NDArray[np.flo
     values = []
     for part in np.array_split(lengthscales, -(-len(lengthscales) * t * z.shape[0] // BATCH_ENTRIES)):
         kernel = RBFKernel(batch_shape=torch.Size([len(part)])).to(z)
-        kernel.lengthscale = torch.as_tensor(part).to(z).reshape(-1, 1, 1)
+        kernel.lengthscale = z.new_tensor(part).reshape(-1, 1, 1)
         embedding = BayesianMeanEmbedding(kernel, noise=0.1, measure=MEASURE)
         with torch.no_grad():
             values.append(-EmbeddingEvidence(num_locations=t)(embedding, z).cpu().numpy())
@@ -183,6 +184,7 @@ class AverageKernel(Kernel):
 
     weights: Tensor
 
+    @cpu_by_default()
     def __init__(self, draws: KernelDraws) -> None:
         super().__init__()
         kernels, weights = draws

@@ -132,7 +132,9 @@ def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Gen
     count = max(1, RANDOM_NUMBERS // N)
     for first in range(1, 1 + num_permutations, count):
         # One number for each point; a sample is the points whose numbers lie between two order statistics.
-        u = torch.rand(min(count, 1 + num_permutations - first), N, generator=generator, dtype=torch.float64)
+        u = torch.rand(
+            min(count, 1 + num_permutations - first), N, generator=generator, dtype=torch.float64, device="cpu"
+        )
         below = torch.zeros_like(u, dtype=torch.bool)
         for g, stop in enumerate(marked):
             # NumPy selects several times faster than torch

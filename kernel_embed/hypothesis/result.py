@@ -152,7 +152,9 @@ class SamplesTestResult(KernelTestResult):
         generator = generator_of(seed)
         pooled = torch.cat(self.samples[:2])
         if points is None:
-            points = pooled[torch.randperm(len(pooled), generator=generator)[:MAX_POINTS].to(pooled.device)]
+            points = pooled[
+                torch.randperm(len(pooled), generator=generator, device="cpu")[:MAX_POINTS].to(pooled.device)
+            ]
         else:
             points = check_features(points, "points", width=pooled.shape[1]).to(pooled)
         return find_differences(self, points, level, num_permutations, generator)
@@ -248,11 +250,11 @@ def by_gamma(T: Tensor, mean: Tensor, variance: Tensor, num_draws: int, generato
     from scipy.special import gammaincinv
 
     p = gamma_pvalue(float(T), mean, variance)
-    draws = torch.zeros(num_draws, dtype=torch.float64)
+    draws = torch.zeros(num_draws, dtype=torch.float64, device="cpu")
     if p < 1.0:
-        uniform = torch.rand(num_draws, generator=generator, dtype=torch.float64)
-        draws = torch.as_tensor(gammaincinv(float(mean**2 / variance), uniform.numpy()) * float(variance / mean))
-    pvalues = torch.tensor([p], dtype=torch.float64)
+        uniform = torch.rand(num_draws, generator=generator, dtype=torch.float64, device="cpu")
+        draws = torch.from_numpy(gammaincinv(float(mean**2 / variance), uniform.numpy()) * float(variance / mean))
+    pvalues = torch.tensor([p], dtype=torch.float64, device="cpu")
     return TestDecision(float(T), p, draws, T.reshape(1), pvalues, 0, "gamma approximation")
 
 

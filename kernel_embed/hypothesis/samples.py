@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..kernels.approximations import nystrom_kernel
 from ..kernels.structure import check_columns
+from ..runtime import cpu_by_default
 from ..splits import halves
 from ..validation import check_count, generator_of
 from .checks import Categorical, check_choice, column_names, paired_values, read_samples
@@ -134,6 +135,7 @@ def k_sample_test(
     )
 
 
+@cpu_by_default()
 def _test_samples(
     name: str, statistic: Statistic | None, data: dict[str, Tensor | ArrayLike], kernel: KernelChoice,
     num_permutations: int, seed: int | None, null: Null, categorical: Categorical, num_features: int | None,
@@ -154,13 +156,13 @@ def _test_samples(
             raise ValueError("statistic='linear' takes neither null='gamma' nor num_features. Leave them out.")
         if (count := len(kernels.kernels)) > 1:
             raise ValueError(f"statistic='linear' needs one kernel, not {count}. Pass one, or use 'biased'.")
-        signs = int(torch.randint(2**31, (), generator=generator))
+        signs = int(torch.randint(2**31, (), generator=generator, device="cpu"))
         test = LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, num_permutations, signs)
         return SamplesTestResult(**vars(test.update(*samples).result()), samples=tuple(samples), **fields)
     if num_features is not None:
         check_count("num_features", num_features)
         # Nyström approximations at rows drawn without regard to the samples
-        rows = torch.randperm(len(pooled), generator=generator)[:num_features].to(pooled.device)
+        rows = torch.randperm(len(pooled), generator=generator, device="cpu")[:num_features].to(pooled.device)
         features = tuple(nystrom_kernel(kernel, pooled[rows]) for kernel in kernels.kernels)
         kernels = kernels._replace(kernels=features, how=f"{kernels.how}, {len(rows)} features")
     if kernel == "split":
@@ -228,7 +230,7 @@ class LinearTimeTwoSampleTest:
         self.kernel_choice, self.num_pairs = kernel_choice, 0
         check_count("num_permutations", num_permutations)
         self._generator = generator_of(seed)
-        self._sums, self._size = torch.zeros(1 + num_permutations, dtype=torch.float64), 0.0
+        self._sums, self._size = torch.zeros(1 + num_permutations, dtype=torch.float64, device="cpu"), 0.0
         self._waiting: list[list[Tensor]] = [[], []]  # of each stream, the points without a partner
 
     def update(self, x: Tensor | ArrayLike, y: Tensor | ArrayLike) -> LinearTimeTwoSampleTest:
@@ -252,9 +254,10 @@ class LinearTimeTwoSampleTest:
 
     def _add(self, h: Tensor) -> None:
         """Add Σ_i s_ib h_i, b = 0 as observed; each random byte holds the signs of eight b."""
-        B, places = len(self._sums) - 1, 2 ** torch.arange(8, dtype=torch.uint8)
+        B, places = len(self._sums) - 1, 2 ** torch.arange(8, dtype=torch.uint8, device="cpu")
         for part in h.split(max(1, SIGNS // B)):
-            signs = torch.randint(256, (len(part), -(-B // 8), 1), generator=self._generator, dtype=torch.uint8)
+            size = (len(part), -(-B // 8), 1)
+            signs = torch.randint(256, size, generator=self._generator, dtype=torch.uint8, device="cpu")
             positive = (signs & places).ne(0).flatten(1)[:, :B].double()
             total = part.sum()
             self._sums[0] += total

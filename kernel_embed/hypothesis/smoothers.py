@@ -74,7 +74,8 @@ class Smoothers:
 
     def __init__(self, versions: Sequence[Tensor], generator: torch.Generator) -> None:
         self.n, self.ridges = len(versions[0]), versions[0].new_tensor(RIDGES)
-        landmarks = torch.randperm(self.n, generator=generator)[: LEAST_LANDMARKS + self.n // 10].to(versions[0].device)
+        count = LEAST_LANDMARKS + self.n // 10
+        landmarks = torch.randperm(self.n, generator=generator, device="cpu")[:count].to(versions[0].device)
         num_kernels = sum(
             len(LENGTHSCALES) * (1 if p == 1 else 2) + 2 + len(PAIRED) * len(_pairs(p))
             for p in (z.shape[-1] for z in versions)
@@ -180,7 +181,7 @@ def local_permutations(z: Tensor, num_permutations: int, generator: torch.Genera
         blocks = z.unique(dim=0, return_inverse=True)[1].unsqueeze(0).numpy(force=True)
     else:
         blocks = partitions(z, min(NUM_PARTITIONS, num_permutations), generator, block_size)
-    keys = torch.rand(num_permutations, n, generator=generator, dtype=torch.float64).numpy()
+    keys = torch.rand(num_permutations, n, generator=generator, dtype=torch.float64, device="cpu").numpy()
     orders = np.empty((num_permutations, n), dtype=np.int64)
     for g, block in enumerate(blocks):
         own = slice(g, None, len(blocks))
@@ -212,12 +213,12 @@ def partitions(z: Tensor, count: int, generator: torch.Generator, block_size: in
             blocks[line, order] = block
             return blocks
         if p > 1:  # sort by block, and inside a block along its direction
-            direction = torch.randn(count, number, p, generator=generator, dtype=torch.float64).numpy()
+            direction = torch.randn(count, number, p, generator=generator, dtype=torch.float64, device="cpu").numpy()
             along = np.einsum("cnp,cnp->cn", points[order], direction[line, block])
             along = (along - along.min()) / max(np.ptp(along), np.finfo(along.dtype).tiny)
             order = order[line, np.argsort(block + 0.999 * along, axis=-1, kind="stable")]
         # cut each block at random, with enough rows on both sides and near the middle of a large one
-        share = torch.rand(count, number, generator=generator, dtype=torch.float64).numpy()
+        share = torch.rand(count, number, generator=generator, dtype=torch.float64, device="cpu").numpy()
         low = np.maximum(block_size, (0.35 * size).astype(np.int64))
         cut = np.where(size < 2 * block_size, size, low + (share * (size - 2 * low + 1)).astype(np.int64))
         begins = np.zeros((count, n + 1), dtype=np.int64)

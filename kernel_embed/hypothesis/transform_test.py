@@ -173,7 +173,7 @@ def diagnose(x: ConditionalFeatures, z: ConditioningSet) -> Diagnosis:
     uniform = 1.0
     for U in x.U.unbind(-1) if x.ties <= MAX_TIES else ():
         ordered = U.sort().values
-        steps = torch.arange(n + 1).to(U) / n
+        steps = torch.arange(n + 1, dtype=U.dtype, device=U.device) / n
         distance = max(float((steps[1:] - ordered).max()), float((ordered - steps[:-1]).max()))
         uniform = min(uniform, float(kolmogorov(n**0.5 * distance)))
     independent = 1.0

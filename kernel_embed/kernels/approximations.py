@@ -8,6 +8,7 @@ r"""Kernels with explicit features in place of others: Nyström features at indu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -167,10 +168,11 @@ def _unsupported(kernel: Kernel) -> TypeError:
 
 def _frequencies(kernel: Kernel, d: int, count: int, generator: torch.Generator) -> Tensor:
     """Ω / ℓ: Gaussian for RBF, and Student's t with 2ν degrees of freedom for Matérn of smoothness ν."""
-    Omega = torch.randn(d, count, generator=generator, dtype=torch.float64)
+    normal = functools.partial(torch.randn, generator=generator, dtype=torch.float64, device="cpu")
+    Omega: Tensor = normal(d, count)
     if isinstance(kernel, MaternKernel):
         # χ² of 2ν degrees of freedom (1, 3 or 5) as a sum of squares
-        chi2 = torch.randn(round(2 * kernel.nu), count, generator=generator, dtype=torch.float64).square().sum(0)
+        chi2 = normal(round(2 * kernel.nu), count).square().sum(0)
         Omega = Omega * (2.0 * kernel.nu / chi2).sqrt()
     lengthscale: Tensor = kernel.lengthscale.detach().reshape(-1, 1)
     return Omega.to(lengthscale) / lengthscale

@@ -21,6 +21,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
+from ..runtime import cpu_by_default
 from ..validation import check_count, check_features
 from .classes import equal
 from .gram import gram
@@ -118,6 +119,7 @@ class BagKernel(FollowingKernel):
         [0.5, 0.5]
     """
 
+    @cpu_by_default()
     def __init__(self, base_kernel: Kernel, num_features: int, active_dims: tuple[int, ...] | None = None) -> None:
         super().__init__(active_dims=active_dims)
         check_kernel(base_kernel)

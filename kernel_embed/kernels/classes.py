@@ -15,6 +15,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..runtime import cpu_by_default
 from ..validation import broadcast_shapes, check_count
 from .radial import PROFILES, SQUARED_EXPONENTIAL, Radial, radial_gram
 from .structure import batch_shape_of
@@ -37,6 +38,7 @@ class DeltaKernel(Kernel):
 
     is_stationary = True
 
+    @cpu_by_default()
     def __init__(self, batch_shape: torch.Size | None = None, active_dims: tuple[int, ...] | None = None) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         # This kernel has no parameter from which to read its batch shape, dtype and device.
@@ -156,6 +158,7 @@ class FeatureKernel(Kernel):
 
     is_stationary = False
 
+    @cpu_by_default()
     def __init__(
         self,
         feature_map: torch.nn.Module,
@@ -221,7 +224,7 @@ class FeatureKernel(Kernel):
     def __getitem__(self, index: Index | tuple[Index, ...]) -> FeatureKernel:
         """The kernel of some elements of the batch, with the same feature map."""
         base = None if self.base_kernel is None else self.base_kernel[index]
-        own = torch.empty(self._batch_shape)[index].shape if len(self._batch_shape) else self._batch_shape
+        own = torch.empty(self._batch_shape, device="cpu")[index].shape if len(self._batch_shape) else self._batch_shape
         part = FeatureKernel(self.feature_map, base, batch_shape=own, active_dims=self.active_dims)
         part.num_features, part.training = self.num_features, self.training
         return part

@@ -12,6 +12,7 @@ import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from ..runtime import cpu_by_default
 from ..validation import check_features, check_number
 from .parameters import log_normal_prior, log_scaled
 from .structure import check_columns, check_kernel, nodes_of
@@ -24,6 +25,7 @@ PRIOR_SCALE = 0.5
 """Standard deviation of log ℓ_j: between 0.5 and 1 the test likelihood hardly changed."""
 
 
+@cpu_by_default()
 def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
     r"""An ARD squared exponential kernel with a prior on its lengthscales, in the units of the data.
 

@@ -18,11 +18,13 @@ from gpytorch.kernels import InducingPointKernel, Kernel, RFFKernel
 from gpytorch.priors import LogNormalPrior, Prior
 from torch import Tensor
 
+from ..runtime import cpu_by_default
 from ..validation import broadcast_shapes, check_dense, check_features, check_number
 from .classes import FeatureKernel, evaluation_mode
 from .structure import Registry, batch_shape_of, check_columns, check_kernel, nodes_of
 
 
+@cpu_by_default()
 def log_scaled() -> Positive:
     """A positive constraint with the exponential transform, for parameters that vary over orders of magnitude."""
     return Positive(transform=torch.exp, inv_transform=torch.log)
@@ -68,7 +70,7 @@ def register_positive(
         like = torch.zeros(shape, device=torch.get_default_device()) if own is None else own.new_zeros(shape)
     zero = torch.zeros_like(like, requires_grad=False)
     module.register_parameter(f"raw_{name}", torch.nn.Parameter(zero, requires_grad=learn))
-    module.register_constraint(f"raw_{name}", constraint or log_scaled())
+    module.register_constraint(f"raw_{name}", constraint or log_scaled().to(zero.device))
     if prior is not None:
         parameter = NamedParameter(name)
         module.register_prior(f"{name}_prior", prior, parameter.get, parameter.set)

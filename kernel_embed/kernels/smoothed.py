@@ -19,6 +19,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
+from ..runtime import cpu_by_default
 from ..validation import broadcast_shapes, check_features, check_number, check_tensor
 from .bags import FollowingKernel
 from .classes import equal
@@ -85,7 +86,7 @@ class GaussianMeasure(Measure):
         super().__init__()
         if not isinstance(scale, Tensor):
             check_number("scale", scale)
-        value = torch.as_tensor(scale, dtype=None if isinstance(scale, Tensor) else torch.get_default_dtype())
+        value = scale if isinstance(scale, Tensor) else torch.tensor(scale, dtype=torch.get_default_dtype())
         register_positive(self, "scale", value, scale_prior, learn=learn)
         self.register_buffer("center", center)
         self.scale = value
@@ -165,6 +166,7 @@ class SmoothedKernel(FollowingKernel):
         tensor([2.0000, 1.8196])
     """
 
+    @cpu_by_default()
     def __init__(
         self, base_kernel: Kernel, measure: Measure | None = None, active_dims: tuple[int, ...] | None = None
     ) -> None:

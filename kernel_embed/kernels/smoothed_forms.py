@@ -68,7 +68,7 @@ def smoothed_form(
         return gram(kernel, origin).square() / r(origin, None) * r(x1, x2)
 
     def shifted(x1: Tensor, x2: Tensor | None) -> Tensor:
-        shift = torch.as_tensor(center).to(x1)
+        shift = torch.as_tensor(center, dtype=x1.dtype, device=x1.device)
         return r(x1 - shift, None if x2 is None else x2 - shift)
 
     return (f"{kind}, unit diagonal", scaled) if unit else (kind, shifted)

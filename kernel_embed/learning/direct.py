@@ -185,7 +185,7 @@ class DirectObjective(Direct):
             value, slopes = term.value_and_gradient(self._data, *inputs)
             values.append(coefficient * float(value if np.ndim(value) == 0 else check_value(term, value)))
             for quantity, slope in zip(quantities, slopes, strict=True):
-                slope = torch.as_tensor(slope) if in_torch else slope
+                slope = torch.as_tensor(slope, device="cpu") if in_torch else slope
                 quantity.pull_back(r, at, slope if coefficient == 1.0 else coefficient * slope)
         return values, at
 
@@ -193,8 +193,8 @@ class DirectObjective(Direct):
         """Objectives that autograd differentiates, from K, η and the parameters that they use themselves."""
         evaluator, parameters = self.evaluator, self._vector.parameters
         assert evaluator is not None
-        leaf = torch.as_tensor(K).requires_grad_(with_gradient)
-        eta = torch.tensor(ridge, dtype=leaf.dtype, requires_grad=with_gradient)
+        leaf = torch.as_tensor(K, device="cpu").requires_grad_(with_gradient)
+        eta = leaf.new_tensor(ridge, requires_grad=with_gradient)
         kind = ConditionedMulticlass if isinstance(self._embedding, MulticlassEmbedding) else ConditionedEmbedding
         with torch.set_grad_enabled(with_gradient):
             try:

@@ -26,6 +26,7 @@ from .early_stopping import FEWEST_ROWS, hold_out
 from .lbfgs import LBFGS
 from .loss import Data, LoaderData, LocalProcess, Loss, ProcessGroup, fingerprint
 from .parameters import ParameterVector, is_in_network, unidentified
+from .priors import move_priors
 from .problem import Problem
 from .result import Callback, FitResult, Optimizer, Outcome, StopEarly, StopSearch
 from .stochastic import Adam, Factory, TorchOptimizer
@@ -220,10 +221,11 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
     if isinstance(x, DataLoader):
         if y is not None:
             raise ValueError("The loader yields batches (x, y) itself. Leave y out.")
-        return LoaderData(x, next(module.parameters(), torch.empty(0)))
+        return LoaderData(x, next(module.parameters(), torch.empty(0, device="cpu")))
     # What led to the data is not learned: a graph behind them would be differentiated once too often.
     x = check_features(x).detach()
     module.to(dtype=x.dtype, device=x.device)
+    move_priors(module, x.device)
     return Data(x, y.detach() if isinstance(y, Tensor) else y)
 
 

@@ -25,6 +25,7 @@ from ..validation import check_at_least, check_count, check_features, check_numb
 from .fit import fit
 from .loss import Batch, Data, LocalProcess, Loss
 from .parameters import ParameterVector, constrained, user_name
+from .priors import move_priors
 
 SAME = 1e-2  # maxima whose raw parameters differ by less are one
 FINE_POINTS = 9
@@ -106,6 +107,7 @@ def local_maxima(
         raise ValueError(f"span must be two lengthscales, the smaller first, such as (0.1, 10.0); got {span!r}.")
     module: gpytorch.Module = copy.deepcopy(embedding)
     module.to(dtype=x.dtype, device=x.device)
+    move_priors(module, x.device)
     initialize_parts(module, x, y)
     kernels = [m for m in module.modules() if isinstance(m, Kernel) and m.has_lengthscale]
     starts = [module]

@@ -198,7 +198,7 @@ class Snapshot:
 
 def flatten(tensors: Iterable[Tensor]) -> Vector:
     """All entries as one vector."""
-    pieces = [tensor.reshape(-1).double().cpu() for tensor in tensors]
+    pieces = [tensor.reshape(-1).cpu().double() for tensor in tensors]
     return torch.cat(pieces).numpy() if pieces else np.empty(0)
 
 

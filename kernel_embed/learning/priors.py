@@ -85,7 +85,7 @@ FAMILIES: dict[type[Distribution], Callable[[Any, Tensor], LogPriors]] = {
 
 
 def _entries(value: Tensor, like: Tensor) -> Vector:
-    entries: Vector = value.detach().double().expand(like.shape).reshape(-1).numpy().copy()
+    entries: Vector = value.detach().cpu().double().expand(like.shape).reshape(-1).numpy().copy()
     return entries
 
 
@@ -130,6 +130,16 @@ def parameter_priors(vector: ParameterVector) -> LogPriors | None:
         parts[name] = part._replace(linear=part.linear - 1.0)  # log p(θ) itself
     zeros = {name: np.zeros(raw.numel()) for name, raw in vector.named.items()}
     return LogPriors.joined([parts.get(name, LogPriors(0.0, z, z, z)) for name, z in zeros.items()])
+
+
+def move_priors(module: gpytorch.Module, device: torch.device) -> None:
+    """Move what ``module.to(device)`` leaves behind: tensors of priors that are not buffers, as in their bases."""
+    for _, _, prior, _, _ in module.named_priors():
+        part: Distribution | None = prior
+        while part is not None:
+            own = vars(part)
+            own.update({name: value.to(device) for name, value in own.items() if isinstance(value, Tensor)})
+            part = own.get("base_dist")
 
 
 def prior_loss(module: gpytorch.Module) -> Tensor:

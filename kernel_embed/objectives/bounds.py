@@ -217,7 +217,7 @@ def score_bound(
         raise ValueError("score_bound takes rows without weights. Repeat rows instead.")
     kernel = _target_kernel(conditioned, target_kernel)
     if isinstance(conditioned, ConditionedMulticlass) and isinstance(kernel, DeltaKernel):
-        sup = SupDiagonal(torch.ones(()), "closed form", True)
+        sup = SupDiagonal(conditioned.x.new_ones(()), "closed form", True)
     else:
         sup = sup_diagonal(kernel, conditioned.y.to(conditioned.x).reshape(len(conditioned.y), -1))
     n, B, alpha = conditioned.num_data, float(sup.value) ** 0.5, float(conditioned.sup_diagonal.value) ** 0.5

@@ -134,7 +134,7 @@ def random_places(attached: ConditionedEmbedding, seed: int) -> tuple[Tensor, in
 
 def permutation(n: int, seed: int) -> Tensor:
     """A permutation of 0 … n − 1 that depends on ``seed`` alone."""
-    return torch.randperm(n, generator=generator_of(seed))
+    return torch.randperm(n, generator=generator_of(seed), device="cpu")
 
 
 def _rows(mask: Tensor) -> Tensor:

@@ -97,8 +97,8 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
         if attached.num_data < 2:
             raise ValueError("Expected at least 2 points, got 1, whose density by eq. (13) is zero under every kernel.")
         if self.num_locations is not None and self.num_locations < len(attached.locations):
-            rows = torch.randperm(attached.num_data, generator=generator_of(self.seed))[: self.num_locations]
-            attached = attached.at(rows.to(attached.x.device))
+            order = torch.randperm(attached.num_data, generator=generator_of(self.seed), device="cpu")
+            attached = attached.at(order[: self.num_locations].to(attached.x.device))
         attached.check_size()
         observed, log_slope = attached.empirical  # eq. (13); μ̂ comes with its slope
         return attached.negative_log_density(observed) - log_slope.sum(-1)

@@ -52,11 +52,11 @@ def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1)
     check_confidence(confidence)
     _check_losses(losses, 1)
     m, delta = len(losses), (1.0 - confidence) / (2.0 * check_count("candidates", candidates))
-    mean = losses.double().mean().item()
+    mean = losses.cpu().double().mean().item()
     hoeffding = mean + math.sqrt(math.log(1.0 / delta) / (2.0 * m))
     bernstein = math.inf
     if m >= 2:
-        variance, log = losses.double().var().item(), math.log(2.0 / delta)
+        variance, log = losses.cpu().double().var().item(), math.log(2.0 / delta)
         bernstein = mean + math.sqrt(2.0 * variance * log / m) + 7.0 * log / (3.0 * (m - 1))
     details = {"hoeffding": hoeffding, "bernstein": bernstein, "num_data": m}
     last = min(hoeffding, bernstein) - mean
@@ -87,9 +87,10 @@ def pac_bayes_bound(
     check_confidence(confidence)
     _check_losses(losses, 2)
     check_at_least(0.0, temperature=temperature)
-    J, m = losses.shape
-    P = torch.full((J,), 1.0 / J, dtype=torch.float64) if prior is None else prior.double() / prior.double().sum()
+    m = losses.shape[-1]
     R = losses.double().mean(-1)
+    P = torch.full_like(R, 1.0) if prior is None else prior.to(R)
+    P = P / P.sum()
     Q = (P.log() - float(temperature) * m * R).softmax(-1)
     divergence = max(0.0, float(torch.special.xlogy(Q, Q).sum() - torch.special.xlogy(Q, P).sum()))
     risk = float(Q @ R)

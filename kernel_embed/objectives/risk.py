@@ -212,5 +212,7 @@ def target_squared_norm(attached: ConditionedEmbedding, kernel: Kernel) -> Tenso
     if features is not None:
         V, P = attached.system.regress(features)
         return (V * P).sum((-2, -1))
-    L = target_form(attached, kernel, centered=False).apply(torch.eye(attached.num_data).to(attached.x))
+    L = target_form(attached, kernel, centered=False).apply(
+        torch.eye(attached.num_data, dtype=attached.x.dtype, device=attached.x.device)
+    )
     return attached.system.solve(attached.system.regress(L)[1]).diagonal(dim1=-2, dim2=-1).sum(-1)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..archive import MAX_BYTES, read_plain, write_plain
 from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from ..runtime import cpu_by_default
 from .draws import Draws
 from .posterior import Posterior
 from .potential import AnyObjective, Potential
@@ -77,6 +78,7 @@ def load_posterior(
     """The posterior of an embedding whose class a type checker does not know."""
 
 
+@cpu_by_default()
 def load_posterior(
     path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = MAX_BYTES
 ) -> Posterior:

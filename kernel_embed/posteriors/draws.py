@@ -75,7 +75,7 @@ class Draws:
 
     def __post_init__(self) -> None:
         if self.diverging is None:
-            object.__setattr__(self, "diverging", torch.zeros(self.log_density.shape, dtype=torch.bool))
+            object.__setattr__(self, "diverging", torch.zeros_like(self.log_density, dtype=torch.bool))
 
     def at(self, keep: Tensor) -> Draws:
         """The draws with indices ``keep`` of each chain."""
@@ -112,7 +112,7 @@ def summarize(by_chain: Mapping[str, Tensor], weights: Tensor, draws: Draws) -> 
     """Statistics of draws ``(num_chains, num_samples, *shape)`` by name, with weights ``(S,)`` of all draws."""
     summary = Summary()
     for name, values in by_chain.items():
-        flat = values.flatten(0, 1).double()
+        flat = values.flatten(0, 1).cpu().double()
         mean = torch.tensordot(weights, flat, dims=1)
         summary[name] = {
             "mean": mean,
@@ -227,11 +227,11 @@ def _each(draws: Tensor, statistic: Callable[[Vector, Vector], float], otherwise
     """``statistic(halves of chains, chains)`` of each entry of a parameter; ``otherwise`` if chains are too short."""
     half = draws.shape[1] // 2
     if draws.shape[1] < MIN_HALVES:
-        return torch.full(draws.shape[2:], otherwise, dtype=torch.float64)
-    columns = draws.detach().double().cpu().reshape(*draws.shape[:2], -1).numpy()
+        return torch.full(draws.shape[2:], otherwise, dtype=torch.float64, device="cpu")
+    columns = draws.detach().cpu().double().reshape(*draws.shape[:2], -1).numpy()
     halves = np.concatenate([columns[:, :half], columns[:, -half:]])
     values = [statistic(halves[..., j], columns[..., j]) for j in range(columns.shape[-1])]
-    return torch.tensor(values, dtype=torch.float64).reshape(draws.shape[2:])
+    return torch.tensor(values, dtype=torch.float64, device="cpu").reshape(draws.shape[2:])
 
 
 def _scores(values: Vector) -> Vector:

@@ -98,12 +98,12 @@ def choose_temperature(
     if num_folds > n:
         raise ValueError(f"There are more folds ({num_folds}) than rows ({n}). Take fewer folds.")
     risks = dict.fromkeys(temperatures, 0.0)
-    folds = torch.randperm(n, generator=generator_of(own["seed"])).tensor_split(num_folds)
+    folds = torch.randperm(n, generator=generator_of(own["seed"]), device="cpu").tensor_split(num_folds)
     pairs = [(fold, temperature) for fold in folds for temperature in temperatures]
     with progress_bar(len(pairs), "temperatures", settings.get("progress")) as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", PosteriorWarning)
         for fold, temperature in pairs:
-            rest = torch.ones(n, dtype=torch.bool)
+            rest = torch.ones(n, dtype=torch.bool, device="cpu")
             rest[fold] = False
             one: Settings = {**own, "temperature": temperature}
             posterior = sample_posterior(embedding, objective, x[rest], y[rest], **one)

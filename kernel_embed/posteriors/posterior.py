@@ -20,6 +20,7 @@ from typing_extensions import Self
 
 from ..kernels import gram
 from ..kernels.structure import nodes_of
+from ..runtime import cpu_by_default
 from ..validation import check_count, check_tensor
 from .draws import Draws, Summary, summarize
 from .potential import Potential, quiet_numbers
@@ -73,7 +74,7 @@ class Posterior:
         self.potential, self.draws, self.method = potential, draws, method
         self.num_chains, self.num_samples = draws.u.shape[:2]
         S = self.num_chains * self.num_samples
-        self.weights = torch.full((S,), 1.0 / S, dtype=torch.float64) if weights is None else weights
+        self.weights = torch.full((S,), 1.0 / S, dtype=torch.float64, device="cpu") if weights is None else weights
         self._cached: list[Any] | None = None
         self.interrupted, self.seconds = draws.interrupted, draws.seconds
         self.num_evaluations, self.log_evidence = draws.num_evaluations, draws.log_evidence
@@ -156,7 +157,7 @@ class Posterior:
         names = {module: name for name, module in embedding.named_modules()}
         kernel = getattr(embedding, "kernel", None)
         for node in nodes_of(kernel) if isinstance(kernel, Kernel) else ():
-            name, columns = f"{names[node.kernel]}.lengthscale", node.select(torch.arange(d)).tolist()
+            name, columns = f"{names[node.kernel]}.lengthscale", node.select(torch.arange(d, device="cpu")).tolist()
             values = self.samples_by_chain.get(name)
             if values is not None and values.shape[-1] == len(columns):
                 coordinates[f"{name}_dim_{values.dim() - 3}"] = [feature_names[j] for j in columns]
@@ -192,7 +193,7 @@ class Posterior:
     def thinned(self, num_draws: int) -> Self:
         """At most ``num_draws`` draws, evenly spaced over each chain, for expensive predictions."""
         count = min(max(1, num_draws // self.num_chains), self.num_samples)
-        keep = torch.linspace(0, self.num_samples - 1, count, dtype=torch.float64).round().long()
+        keep = torch.linspace(0, self.num_samples - 1, count, dtype=torch.float64, device="cpu").round().long()
         weights = self.weights.reshape(self.num_chains, self.num_samples)[:, keep].reshape(-1)
         return type(self)(self.potential, self.draws.at(keep), self.method, weights / weights.sum())
 
@@ -201,6 +202,7 @@ class Posterior:
         lengths = [len(piece) for piece in self._pieces()]
         return KernelDraws(tuple(embedding.kernel for embedding in self.embeddings()), self.weights.split(lengths))
 
+    @cpu_by_default()
     def average_kernel(self, num_draws: int = 20) -> Kernel:
         """The kernel Σ_s k_s / S over ``num_draws`` draws, selected by weight.
 
@@ -208,7 +210,7 @@ class Posterior:
             ValueError: if ``num_draws`` is below 1.
         """
         check_count("num_draws", num_draws)
-        ticks = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
+        ticks = (torch.arange(num_draws, dtype=torch.float64, device=self.weights.device) + 0.5) / num_draws
         rows = torch.searchsorted(self.weights.cumsum(0), ticks).clamp_max(len(self.weights) - 1)
         parts = [ScaleKernel(self.potential.loaded(u).kernel) for u in self.draws.u.flatten(0, 1)[rows]]
         for part in parts:

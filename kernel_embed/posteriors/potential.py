@@ -32,7 +32,7 @@ from ..kernels import DiagonalBoundError
 from ..kernels.parameters import initialize_parts
 from ..learning.direct import Direct, direct_objective
 from ..learning.parameters import ParameterVector, Vector, constrained, unidentified, user_name
-from ..learning.priors import LogPriors
+from ..learning.priors import LogPriors, move_priors
 from ..linalg.derivatives import with_gradient
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
@@ -94,6 +94,7 @@ class Potential:
         x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
         x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
         self.embedding: gpytorch.Module = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
+        move_priors(self.embedding, x.device)
         initialize_parts(self.embedding, x, y)
         on_log_scale(self.embedding)
         self.objective, self.x, self.y = objective, x, y

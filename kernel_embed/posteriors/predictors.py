@@ -153,7 +153,9 @@ class GaussianMixture(NamedTuple):
         """The quantile of the mixture at each point, by bisection."""
         check_share("probability", probability, "Give 0.5 for the median.")
         deviations = self.variances.clamp_min(torch.finfo(self.means.dtype).tiny).sqrt()
-        reach = abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item()) * deviations
+        reach = (
+            abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64, device="cpu")).item()) * deviations
+        )
         low, high, w = (self.means - reach).amin(dim=0), (self.means + reach).amax(dim=0), self.weights.to(self.means)
         for _ in range(60):
             middle = 0.5 * (low + high)
@@ -166,7 +168,7 @@ class GaussianMixture(NamedTuple):
 def gaussian_mixture(parts: Iterable[MultivariateNormal], weights: Tensor) -> GaussianMixture:
     """The mixture of the Gaussians of all draws, which come in batches."""
     means, variances, start = [], [], 0
-    m = second = torch.zeros(())
+    m = second = torch.zeros((), device="cpu")
     with torch.no_grad(), quiet_numbers():
         for part in parts:
             mean, covariance = part.mean, part.covariance_matrix

@@ -127,7 +127,7 @@ def prior_draw(sites: list[PriorSite], vector: ParameterVector, current: Vector)
 
 def log_density(sites: list[PriorSite]) -> Tensor:
     """log p(u): Σ log p(v) over all sites, and log |∂v/∂u| over those that are not factors."""
-    log_prior, others = torch.zeros(()), []
+    log_prior, others = torch.zeros((), device="cpu"), []
     for site in sites:
         value = site.value()
         log_prior = log_prior + site.prior.log_prob(value).sum()

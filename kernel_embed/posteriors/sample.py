@@ -20,7 +20,7 @@ from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, Multiclass
 from ..learning.loss import fingerprint
 from ..learning.parameters import Vector, user_name
 from ..objectives import Objective
-from ..runtime import enabled_gradients, few_threads, progress_bar, usable_for_gradients
+from ..runtime import cpu_by_default, enabled_gradients, few_threads, progress_bar, usable_for_gradients
 from ..validation import check_count, check_features, check_seed
 from .draws import Draws, problems
 from .nuts import NUTS
@@ -96,6 +96,7 @@ def sample_posterior(
     """The posterior of an embedding whose class a type checker does not know."""
 
 
+@cpu_by_default()
 @enabled_gradients()
 def sample_posterior(
     embedding: gpytorch.Module,
@@ -242,7 +243,8 @@ def starting_points(potential: Potential, initial: Initial, num_chains: int, see
     current, points = potential.vector.get(), []
     dims = {name: value.dim() for name, value in potential.constrained(torch.from_numpy(current)).items()}
     for chain in range(num_chains):
-        values = {} if initial == "current" else {name: torch.as_tensor(value) for name, value in initial.items()}
+        given = {} if initial == "current" else initial
+        values = {name: torch.as_tensor(value, device="cpu") for name, value in given.items()}
         for name, value in values.items():
             by_chain = value.dim() > dims.get(name, 0) and value.shape[0] == num_chains
             if by_chain or (value.dim() == 1 and len(value) == num_chains > 1):

@@ -202,8 +202,8 @@ def mode_weights(potential: Potential, draws: Draws, seed: int = 0) -> Tensor:
     """Weights ``(S,)`` of draws: that of a mode is its evidence, shared equally by the draws of its chains."""
     u, groups = draws.u, modes(draws.u)
     evidences = [log_evidence(potential, u[g].flatten(0, 1), draws.log_density[g].flatten(), seed) for g in groups]
-    shares = torch.tensor(evidences, dtype=torch.float64).softmax(0)
-    weights = torch.zeros(u.shape[:2], dtype=torch.float64)
+    shares = torch.tensor(evidences, dtype=torch.float64, device="cpu").softmax(0)
+    weights = torch.zeros(u.shape[:2], dtype=torch.float64, device="cpu")
     for share, group in zip(shares, groups, strict=True):
         weights[group] = share / (len(group) * u.shape[1])
     return weights.reshape(-1)

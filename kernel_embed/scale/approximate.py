@@ -27,6 +27,7 @@ from ..kernels.approximations import nystrom_kernel, random_feature_kernel
 from ..kernels.parameters import frozen
 from ..learning.loss import as_pair
 from ..linalg import FeatureSystem, IterativeSystem
+from ..runtime import cpu_by_default
 from ..validation import check_count, check_features, check_lengths
 from .statistics import FeaturePredictor, FeatureStatistics
 
@@ -119,6 +120,7 @@ class ConjugateGradients:
     seed: int = 0
 
 
+@cpu_by_default()
 def approximate(
     embedding: ConditionalEmbedding,
     x: Tensor | DataLoader[object],
@@ -203,7 +205,8 @@ def _by_iteration(
 def random_rows(x: Tensor, num_points: int, seed: int) -> Tensor:
     """``num_points`` different row numbers of ``x``, or all where it has fewer rows."""
     generator = torch.Generator().manual_seed(int(seed))
-    return torch.randperm(len(x), generator=generator)[: check_count("num_points", num_points)].to(x.device)
+    order = torch.randperm(len(x), generator=generator, device="cpu")
+    return order[: check_count("num_points", num_points)].to(x.device)
 
 
 def accumulate(

@@ -168,6 +168,11 @@ def validate_table(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     return validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite=finite)
 
 
+def on_host(values: Any) -> Any:
+    """A tensor on the CPU, where NumPy and scikit-learn can read it; anything else unchanged."""
+    return values.cpu() if isinstance(values, Tensor) and values.device.type not in ("cpu", "meta") else values
+
+
 def plain_matrix(X: Any) -> Floats | None:
     """``X`` as a matrix of numbers if it is one without missing cells, otherwise ``None``."""
     columns, names = read_columns(X)
@@ -220,7 +225,8 @@ def _names(X: Any) -> list[str]:
 
 
 def _frame(X: Any) -> Any:
-    """A table of pyarrow as one of pandas; anything else unchanged."""
+    """A table of pyarrow as one of pandas, and a tensor on the CPU; anything else unchanged."""
+    X = on_host(X)
     return X.to_pandas() if hasattr(X, "column_names") and hasattr(X, "to_pandas") else X
 
 
@@ -229,6 +235,7 @@ def label_array(y: Any, required: bool = False) -> Any:
 
     With ``required``, a row without a label is an error.
     """
+    y = on_host(y)
     if hasattr(y, "to_pylist"):  # of pyarrow
         y = np.array(y.to_pylist(), dtype=object)
     elif hasattr(y, "to_numpy") and not isinstance(getattr(y, "dtype", np.dtype(object)), np.dtype):

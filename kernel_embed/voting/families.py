@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..kernels import gram
+from ..runtime import cpu_by_default
 from ..validation import check_array, check_count, check_memory, check_number
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ KernelLike: TypeAlias = Kernel | Callable[[Points, Points], ArrayLike | Tensor]
 """A GPyTorch kernel or a callable (x, z) -> matrix."""
 
 
+@cpu_by_default()
 def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.0) -> list[PolynomialKernel]:
     """The kernels (xᵀz + offset)^q for q in ``degrees``: the paper's family for degrees 1 to 10.
 
@@ -55,7 +57,7 @@ def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.
     kernels = []
     for degree in check_not_empty("degrees", degrees):
         kernel = PolynomialKernel(power=check_count("a degree", degree)).double()
-        kernel.offset = torch.tensor(float(offset), dtype=torch.float64)
+        kernel.offset = torch.tensor(float(offset), dtype=torch.float64, device="cpu")
         kernels.append(kernel)
     return kernels
 
@@ -64,6 +66,7 @@ GAMMAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """The paper's values of γ."""
 
 
+@cpu_by_default()
 def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
     """The kernels exp(−γ‖x − z‖²), γ = 1 / (2 lengthscale²): the paper's second family.
 
@@ -83,7 +86,7 @@ def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
         if not 0.0 < check_number("γ", gamma) < np.inf:
             raise ValueError(f"Every γ must be positive and finite, not {gamma}.")
         kernel = RBFKernel().double()
-        kernel.lengthscale = torch.tensor((2.0 * gamma) ** -0.5, dtype=torch.float64)
+        kernel.lengthscale = torch.tensor((2.0 * gamma) ** -0.5, dtype=torch.float64, device="cpu")
         kernels.append(kernel)
     return kernels
 
@@ -175,7 +178,8 @@ class KernelFamily:
                 K = _power(products[:, at] + kernel.offset.item(), int(kernel.power))
             else:
                 if tensors is None:
-                    tensors = torch.tensor(x, dtype=torch.float64), torch.tensor(z, dtype=torch.float64)
+                    x64, z64 = (torch.tensor(part, dtype=torch.float64, device="cpu") for part in (x, z))
+                    tensors = x64, z64
                 with torch.no_grad():
                     K = _as_matrix(gram(kernel, tensors[0], None if z is x and columns is None else tensors[1][at]))
             shape = (len(x), len(z) if columns is None else len(columns[k]))

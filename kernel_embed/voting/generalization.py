@@ -204,5 +204,6 @@ def _sup_in_closed_form(kernel: KernelLike, x: Points, K: Array) -> float:
     if not isinstance(kernel, Kernel) or (np.diag(K) < 0).any():
         return math.nan
     with torch.no_grad():
-        sup = sup_diagonal(kernel, torch.tensor(x, dtype=torch.float64), diagonal=torch.tensor(np.diag(K)))
+        points, diagonal = (torch.tensor(part, dtype=torch.float64, device="cpu") for part in (x, np.diag(K)))
+        sup = sup_diagonal(kernel, points, diagonal=diagonal)
     return float(sup.value) if sup.source == "closed form" else math.nan
