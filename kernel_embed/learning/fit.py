@@ -25,8 +25,7 @@ from .degeneracy import default_limits, degeneracies, warn_of_blind_start
 from .early_stopping import FEWEST_ROWS, hold_out
 from .lbfgs import LBFGS
 from .loss import Data, LoaderData, LocalProcess, Loss, ProcessGroup, fingerprint
-from .parameters import ParameterVector, is_in_network, unidentified
-from .priors import move_priors
+from .parameters import ParameterVector, is_in_network, move_priors, unidentified
 from .problem import Problem
 from .result import Callback, FitResult, Optimizer, Outcome, StopEarly, StopSearch
 from .stochastic import Adam, Factory, TorchOptimizer

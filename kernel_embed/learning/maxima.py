@@ -24,8 +24,7 @@ from ..runtime import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
 from .loss import Batch, Data, LocalProcess, Loss
-from .parameters import ParameterVector, constrained, user_name
-from .priors import move_priors
+from .parameters import ParameterVector, constrained, move_priors, user_name
 
 SAME = 1e-2  # maxima whose raw parameters differ by less are one
 FINE_POINTS = 9

@@ -15,6 +15,7 @@ from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributions import Distribution
 
 from ..kernels.structure import COMPOSITES
 from ..objectives import Objective
@@ -194,6 +195,16 @@ class Snapshot:
             for name, buffer in vector.module.named_buffers():
                 if name in self.buffers:
                     buffer.copy_(self.buffers[name])
+
+
+def move_priors(module: gpytorch.Module, device: torch.device) -> None:
+    """Move what ``module.to(device)`` leaves behind: tensors of priors that are not buffers, as in their bases."""
+    for _, _, prior, _, _ in module.named_priors():
+        part: Distribution | None = prior
+        while part is not None:
+            own = vars(part)
+            own.update({name: value.to(device) for name, value in own.items() if isinstance(value, Tensor)})
+            part = own.get("base_dist")
 
 
 def flatten(tensors: Iterable[Tensor]) -> Vector:

@@ -132,16 +132,6 @@ def parameter_priors(vector: ParameterVector) -> LogPriors | None:
     return LogPriors.joined([parts.get(name, LogPriors(0.0, z, z, z)) for name, z in zeros.items()])
 
 
-def move_priors(module: gpytorch.Module, device: torch.device) -> None:
-    """Move what ``module.to(device)`` leaves behind: tensors of priors that are not buffers, as in their bases."""
-    for _, _, prior, _, _ in module.named_priors():
-        part: Distribution | None = prior
-        while part is not None:
-            own = vars(part)
-            own.update({name: value.to(device) for name, value in own.items() if isinstance(value, Tensor)})
-            part = own.get("base_dist")
-
-
 def prior_loss(module: gpytorch.Module) -> Tensor:
     """−Σ log p(θ) over all registered priors; ``NanError`` outside a support, as where a positive θ underflows to 0."""
     losses: list[Tensor] = []

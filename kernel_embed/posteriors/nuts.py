@@ -166,8 +166,8 @@ class Chain:
         self.value, self.slope = potential.value_and_gradient(self.u)
         if options.adapt_step_size:
             self.adapter.reset_step_size_adaptation(self.u)
-        number = torch.randint(2**62, (), generator=self.torch_generator, device="cpu")
-        self.trajectory.generator = np.random.default_rng(int(number))
+        state = torch.randint(2**62, (), generator=self.torch_generator, device="cpu")
+        self.trajectory.generator = np.random.default_rng(int(state))
 
     def step(self) -> Vector:
         """One more draw; kept in :attr:`draws` after the warm-up."""

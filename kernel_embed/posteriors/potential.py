@@ -31,8 +31,8 @@ from typing_extensions import Never
 from ..kernels import DiagonalBoundError
 from ..kernels.parameters import initialize_parts
 from ..learning.direct import Direct, direct_objective
-from ..learning.parameters import ParameterVector, Vector, constrained, unidentified, user_name
-from ..learning.priors import LogPriors, move_priors
+from ..learning.parameters import ParameterVector, Vector, constrained, move_priors, unidentified, user_name
+from ..learning.priors import LogPriors
 from ..linalg.derivatives import with_gradient
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
