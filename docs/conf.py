@@ -88,6 +88,9 @@ nitpick_ignore_regex = [
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|parameters\.M)"),
     (r"py:.*", r"kernel_embed\.linalg\.units\.Units|Units"),  # made from the labels of groups
     (r"py:.*", r"kernel_embed\.learning\.loss\.ProcessGroup"),  # a protocol, for shards
+    (r"py:.*", r"Measure|Comparison|PlainProfile"),  # documented where they are used
+    (r"py:.*", r"kernel_embed\.hypothesis\.(transform_test\.Diagnosis|differences\.ColumnDifference)"),
+    (r"py:.*", r"kernel_embed\.voting\.(problem\.Votes|families\.KernelFamily|path\.PathPoint)"),
     (r"py:.*", r"HeldOut|Importances"),  # rows of early stopping, and a protocol for plots
     (
         r"py:.*",
