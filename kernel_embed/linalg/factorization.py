@@ -59,7 +59,7 @@ class Factorization:
     def quantities(
         self, names: Sequence[str], Y: Any = None, units: Units | None = None, form: QuadraticForm | None = None
     ) -> tuple[Any, ...]:
-        """The quantities of these names, as the derivatives in ``Cotangents`` name them; parts of inverses as ``Blocks``."""
+        """The quantities of these names, those of ``Cotangents``; parts of inverses as ``Blocks``."""
         if Y is not None and self.V is None:
             self.V = self._solve(Y)
         return tuple(self._quantity(name, Y, units, form) for name in names)
