@@ -22,7 +22,7 @@ from kernel_embed import plots
 from kernel_embed.lab.papers import EXPERIMENTS
 from kernel_embed.lab.papers import flaxman2016_grid as grid
 from kernel_embed.lab.papers import flaxman2016_ozone as ozone
-from kernel_embed.lab.papers.flaxman2016_grid import Errors, error_curves
+from kernel_embed.lab.papers.flaxman2016_grid import Errors
 from kernel_embed.plots.style import ACCENT, BAND, OTHER, finished, line_style, marker
 from kernel_embed.results import Results
 
@@ -147,10 +147,7 @@ def type_two_errors() -> Errors:
 
 def draw_type_two() -> None:
     """Type II error over the ratio."""
-    with plots.styled():
-        figure = plots.free_figure(5.6, 3.4)
-        error_curves(type_two_errors(), figure.subplots())
-    plots.save_picture(figure, STATIC / "bayesian" / "figure2c.png", dpi=100)
+    grid.draw_errors(type_two_errors(), STATIC / "bayesian" / "figure2c.png")
 
 
 def draw_grid(results: pathlib.Path) -> None:

@@ -171,6 +171,27 @@ def test_grid_of_gaussians():
     assert float(median_distance(x)) == pytest.approx(20.0, rel=0.1)
 
 
+def test_points_of_a_component_are_exactly_or_on_average_as_many():
+    for random_components in (False, True):
+        p, q = grid.grid_samples(2.0, 100, 0, random_components)
+        counts = [((sample / grid.SPACING).round().unique(dim=0, return_counts=True)[1]) for sample in (p, q)]
+        assert len(p) == len(q) == 900
+        assert all((own == 100).all() != random_components for own in counts)
+
+
+def test_permutations_within_blobs_reject_what_others_do_not():
+    """ε = 2, exactly 100 points in each blob of each sample."""
+    p, q = grid.grid_samples(2.0)
+    assert grid.permuted_within(p, q, seed=0) <= 0.05
+    assert grid.TESTS["lengthscale 1.5"](p, q, seed=0).pvalue > 0.05
+
+
+@pytest.mark.parametrize(("ratio", "lengthscale"), [(2.0, 1.5), (15.0, 20.0)])
+def test_the_highest_maximum_of_the_evidence_is_the_long_one_where_blobs_differ_much(ratio, lengthscale):
+    kernel = grid.highest_maximum(torch.cat(grid.grid_samples(ratio, seed=1)))
+    assert kernel.lengthscale.item() == pytest.approx(lengthscale, rel=0.15)
+
+
 def test_normal_against_laplace():
     x = torch.cat(mixtures.mixture_samples())
     maxima = local_maxima(mixtures.model(), EmbeddingEvidence(), x, num_points=30, span=(0.2, 8.0))

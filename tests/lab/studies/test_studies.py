@@ -140,10 +140,13 @@ def test_differences_are_paired():
 def test_commands(tmp_path, capsys):
     before = matplotlib.pyplot.get_fignums()
     assert main(["reproduce", "type-two", "--quick", "--out", str(tmp_path)]) == 0
-    assert "ratio ε" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ratio", "ε", "0.5", "1", "1.5", "2", "3", "4", "8", "15"]
+    names = [test + kind for kind in ("", grid.RANDOM) for test in grid.TESTS]
+    assert all(line.startswith(name + " ") for line, name in zip(lines[2:], names, strict=False))
     assert (tmp_path / "figure2c.png").stat().st_size > 1000
     records = json.loads((tmp_path / "results.json").read_text())
-    assert len(records) == 2 * 2 * len(grid.RATIOS)
+    assert len(records) == 2 * len(names) * len(grid.RATIOS)
     assert matplotlib.pyplot.get_fignums() == before
 
 
