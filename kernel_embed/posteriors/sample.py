@@ -169,8 +169,8 @@ def sample_posterior(
         raise TypeError(f"objective must be an Objective, such as ConditionalEvidence(), not {objective!r:.80}.")
     if not isinstance(sampler, Sampler):
         raise TypeError(f"The sampler must be a Sampler, such as NUTS() or SMC(), not {sampler!r}.")
-    num_samples = check_count("num_samples", num_samples)
-    warmup_steps, num_chains = check_count("warmup_steps", warmup_steps, 0), check_count("num_chains", num_chains)
+    num_samples, num_chains = check_count("num_samples", num_samples), check_count("num_chains", num_chains)
+    warmup_steps = check_count("warmup_steps", warmup_steps, 0)
     check_seed(seed)
     seed = None if seed is None else int(seed)  # NumPy's integers cannot be written to a checkpoint
     x, y, embedding = check_features(x), usable_for_gradients(y), usable_for_gradients(embedding)
@@ -219,8 +219,7 @@ def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
 def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | None, warmup_steps: int) -> Checkpoint:
     """The files of the chains, with everything that identifies this posterior."""
     if not sampler.can_resume or seed is None:
-        problem = "seed=None" if sampler.can_resume else repr(sampler)
-        raise ValueError(f"checkpoint= needs NUTS() and a seed, not {problem}. Give both, or no checkpoint.")
+        raise ValueError(f"checkpoint= needs NUTS() and a seed, not {sampler!r} and {seed}. Give both, or neither.")
     identity = {
         "format": CHECKPOINT_FORMAT,
         "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.power!r}",
@@ -243,8 +242,8 @@ def starting_points(potential: Potential, initial: Initial, num_chains: int, see
     current, points = potential.vector.get(), []
     dims = {name: value.dim() for name, value in potential.constrained(torch.from_numpy(current)).items()}
     for chain in range(num_chains):
-        given = {} if initial == "current" else initial
-        values = {name: torch.as_tensor(value, device="cpu") for name, value in given.items()}
+        given = initial.items() if isinstance(initial, Mapping) else ()
+        values = {name: torch.as_tensor(value, device="cpu") for name, value in given}
         for name, value in values.items():
             by_chain = value.dim() > dims.get(name, 0) and value.shape[0] == num_chains
             if by_chain or (value.dim() == 1 and len(value) == num_chains > 1):
@@ -260,8 +259,7 @@ def starting_points(potential: Potential, initial: Initial, num_chains: int, see
 
 def prior_draws(potential: Potential, count: int, seed: int) -> list[Vector]:
     """Draws from the prior at which the likelihood exists; the others are drawn again."""
-    current = potential.vector.get()
-    points: list[Vector] = []
+    current, points = potential.vector.get(), list[Vector]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for _ in range(count):
