@@ -70,7 +70,7 @@ def test_every_error_is_a_whole_sentence():
 
 
 MODULES = [
-    "version", "files", "archive", "results", "runtime", "validation", "splits", "bounds", "softmax",
+    "version", "files", "runtime", "archive", "results", "validation", "splits", "bounds", "softmax",
     "linalg", "kernels", "tabular", "embeddings", "objectives", "learning", "scale", "posteriors", "plots",
     "hypothesis", "voting", "estimators", "testing", "lab", "cli",
 ]  # fmt: skip

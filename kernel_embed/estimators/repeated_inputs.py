@@ -56,12 +56,14 @@ def repeated_inputs(table: Table, rows: Tensor, left_out: Tensor) -> RepeatedInp
         return None
     weights, labels = table.weights.cpu().numpy(), table.labels
     keys, place = np.unique(hashes(table.x), return_inverse=True)
-    counts = np.zeros((len(keys), table.num_classes))
+    counts, sums = np.zeros((2, len(keys), table.num_classes))
     for c in np.unique(labels):
-        unit = common_divisor(weights[labels == c])  # by class: a class may have a weight of its own
+        of_class = labels == c
+        unit = common_divisor(weights[of_class])  # by class: a class may have a weight of its own
         if unit is None:
             return None
-        np.add.at(counts[:, c], place[labels == c], np.rint(weights[labels == c] / unit))
+        np.add.at(counts[:, c], place[of_class], np.rint(weights[of_class] / unit))
+        np.add.at(sums[:, c], place[of_class], weights[of_class])
     total = counts.sum(axis=1)
     i = rows.cpu().numpy()
     i, p = i[total[place[i]] > 1], left_out.exp().cpu().numpy()[total[place[i]] > 1]
@@ -78,7 +80,7 @@ def repeated_inputs(table: Table, rows: Tensor, left_out: Tensor) -> RepeatedInp
     rho = float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
     if rho < SMALLEST_WEIGHT:
         return None
-    return RepeatedInputs(torch.from_numpy(keys), table.x.new_tensor(counts / total[:, None]), rho)
+    return RepeatedInputs(torch.from_numpy(keys), table.x.new_tensor(sums / sums.sum(axis=1, keepdims=True)), rho)
 
 
 def hashes(x: Tensor) -> NDArray[np.int64]:

@@ -270,7 +270,7 @@ REJECTED = [
     *[(lambda c, v=v: bound_of(c, v), "confidence between 0 and 1") for v in (0.0, 1.0, 95, float("nan"))],
     *[(lambda c, e=e: bound_of(c, epsilon=e), "epsilon between 0 and 1/e") for e in (0.0, 0.4)],
     (lambda c: bound_of(c, form="loose"), "Unknown form 'loose'. Choose one of 'paper', 'tight', "),
-    (lambda c: bound_of(BATCHED.condition(c.x, c.y)), r"batch shape \(2,\)"),
+    (lambda c: bound_of(BATCHED.condition(c.x, c.y)), r"without batch shape, got \(2,\)"),
     (lambda c: holdout_bound(torch.tensor([0.5, 1.5])), r"must lie in \[0, 1\]"),
     (lambda c: holdout_bound(torch.tensor([-0.1])), r"must lie in \[0, 1\]"),
     (lambda c: holdout_bound(torch.zeros(3), 1.0), "confidence between"),

@@ -221,7 +221,7 @@ def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
     evidence, other = ke.ConditionalEvidence(), ke.MulticlassEmbedding(RBFKernel(), problem.m)
     for message, name, *arguments in (
         ("Give the objective", "p", embedding, ke.LeaveOneOutRisk()),
-        ("as it was sampled", "p", other, evidence),
+        ("in the same way as for sampling", "p", other, evidence),
         (f"has num_classes={problem.m}", "p", more, evidence),
         (r"no\.npz is not a posterior file", "no", embedding, evidence),
         (r"old\.npz was written by an earlier development version.*save again", "old", embedding, evidence),

@@ -160,7 +160,7 @@ def test_what_is_not_positive_semidefinite_has_no_certificate(sample):
 
 def test_refusals(vote):
     for message, arguments in (
-        *(("rho must be positive", {"rho": rho}) for rho in (0.0, -1.0, math.nan)),
+        *(("margin rho must be between", {"rho": rho}) for rho in (0.0, -1.0, math.nan)),
         ("between 0 and 1", {"confidence": 1.0}),
         ("K > 1", {"theorem": 2, "K": 1.0}),
         ("theorem must be 1 or 2", {"theorem": 3}),
