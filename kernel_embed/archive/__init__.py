@@ -17,7 +17,6 @@ from typing import Any
 from torch import Tensor
 
 from ..files import MAX_BYTES, MAX_ELEMENTS, read_sealed, write_sealed
-from ..runtime import cpu_by_default
 from ..version import __version__
 from .codec import Decoder, Encoder
 from .names import checksums
@@ -66,7 +65,6 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
     return pathlib.Path(path)
 
 
-@cpu_by_default()
 def load(
     path: str | os.PathLike[str], *, classes: Sequence[type] | type = (), max_bytes: int | None = MAX_BYTES
 ) -> Any:
