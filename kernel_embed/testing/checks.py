@@ -63,7 +63,7 @@ def check_gradients(what: str, named: Mapping[str, Parameter], ours: Tensor, oth
 def gradients(value: Tensor, parameters: Sequence[Parameter], create_graph: bool = False) -> Tensor:
     """∂value/∂p of all parameters as one vector, zero for those it does not depend on."""
     if not parameters or not value.requires_grad:
-        return torch.zeros(sum(p.numel() for p in parameters), dtype=value.dtype)
+        return value.new_zeros(sum(p.numel() for p in parameters))
     slopes = torch.autograd.grad(value, parameters, allow_unused=True, create_graph=create_graph)
     return torch.cat(
         [(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(slopes, parameters, strict=True)]
@@ -76,7 +76,7 @@ def differences(
     """Central differences of ``function``, which reads the current parameters, along each row of ``directions``."""
     theta = parameters_to_vector(parameters).detach()
     slopes = []
-    for direction in torch.eye(len(theta), dtype=theta.dtype) if directions is None else directions:
+    for direction in torch.diag(torch.ones_like(theta)) if directions is None else directions:
         sides = []
         for step in (STEP, -STEP):
             vector_to_parameters(theta + step * direction, parameters)
@@ -91,6 +91,7 @@ def second_derivatives(
 ) -> tuple[Tensor, Tensor]:
     """The Hessian of ``function`` times a random direction: by autograd, and by central differences of the gradient."""
     size = sum(p.numel() for p in parameters)
-    direction = torch.randn(1, size, generator=torch.Generator().manual_seed(seed), dtype=parameters[0].dtype)
+    generator = torch.Generator().manual_seed(seed)
+    direction = torch.randn(1, size, generator=generator, dtype=parameters[0].dtype, device="cpu").to(parameters[0])
     ours = gradients((direction[0] * gradients(function(), parameters, create_graph=True)).sum(), parameters)
     return ours, differences(lambda: gradients(function(), parameters), parameters, direction)[0]

@@ -64,7 +64,7 @@ class KernelContract(abc.ABC):
     def test_gram_has_the_gradient_of_the_kernel(self) -> None:
         """The closed-form gradient is that of autograd through ``kernel(x1, x2)``, for every parameter."""
         kernel, x, z = self._kernel(), self.make_points(), self.make_points(5, seed=1)
-        weight = self.make_points(9, seed=2)[:, :1] * torch.linspace(0.5, 1.5, 5, dtype=torch.float64)
+        weight = self.make_points(9, seed=2)[:, :1] * torch.linspace(0.5, 1.5, 5, dtype=x.dtype, device=x.device)
         named, what = named_parameters(kernel), f"the gradient of the Gram of {type(kernel).__name__}"
         ours, own = (
             gradients((K * weight).sum(), list(named.values())) for K in (gram(kernel, x, z), self._own(kernel, x, z))
@@ -112,7 +112,7 @@ class KernelContract(abc.ABC):
         if self.num_columns != 1 or not smoothed.form(1).startswith("closed form"):
             return
         x = self.make_points(4)
-        u = torch.linspace(-60.0, 60.0, 24001, dtype=torch.float64).unsqueeze(-1)
+        u = torch.linspace(-60.0, 60.0, 24001, dtype=x.dtype, device=x.device).unsqueeze(-1)
         K = gram(kernel, x, u)
         r = K @ K.mT * float(u[1, 0] - u[0, 0])
         check_close(f"r of the registered smoothing of {type(kernel).__name__}", smoothed.gram(x), r, 1e-5)
