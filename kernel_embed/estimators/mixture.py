@@ -76,7 +76,7 @@ class Component:
     """A predictive distribution of a real target, or a predicted ``mean`` plus the distribution of the residuals."""
 
     predictor: LinearPredictor  # of the indicators of the targets, or of the residuals
-    embedding: IndicatorEmbedding  # its embedding, with the kernel as it was learned
+    embedding: IndicatorEmbedding  # its embedding, with the learned kernel
     mean: LinearPredictor | None = None
     support: Tensor | None = None  # of the residuals, where there is a mean
 
