@@ -1,6 +1,10 @@
 """Everything follows the device of the data, whatever the default device of the process is."""
 
 import copy
+import pathlib
+import re
+import subprocess
+import sys
 
 import gpytorch
 import numpy as np
@@ -196,3 +200,12 @@ def test_the_default_device_does_not_matter(name):
     finally:
         torch.set_default_device(None)
     assert all(value.device.type == "cpu" for value in every(values))
+
+
+def test_the_contract_suites_pass_on_a_simulated_device():
+    """In a process of its own: the device is registered in the whole process, where other tests would find it."""
+    path = pathlib.Path(__file__).with_name("contracts_elsewhere.py")
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=path.parents[1])
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-1000:]
+    assert int(re.findall(r"(\d+) passed", run.stdout)[-1]) >= 85

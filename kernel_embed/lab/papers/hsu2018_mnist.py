@@ -94,7 +94,7 @@ class Head:
         """One step for each batch; the mean loss, the seconds and the share of the head in them go to ``last``."""
         self.module.train()
         total, start = 0.0, time.perf_counter()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(seed))  # of dropout, inside the fork
             for batch in batches:
                 self.optimizer.zero_grad()
