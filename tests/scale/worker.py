@@ -159,3 +159,4 @@ if __name__ == "__main__":
     tasks[sys.argv[1]](sys.argv[2])
     dist.barrier()  # a rank that leaves first can abort the others
     dist.destroy_process_group()
+    os._exit(0)  # all is done; threads of torch that still run can abort the interpreter while it shuts down
